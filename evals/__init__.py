@@ -1,0 +1,1 @@
+"""Offline routing quality: data in, scores and curves out. Imports the router's core, never the reverse."""

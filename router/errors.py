@@ -1,0 +1,152 @@
+"""Every error the product raises, with its HTTP status and code. No behaviour beyond that.
+
+PointsmanError
+├── BadRequest 400              the client's body or parameters
+│   ├── UnknownModel 404
+│   ├── TooLarge 413
+│   └── ContextTooLong 400
+├── Unauthorized 401
+├── NotFound 404                a path or an id
+├── ConfigError                 the operator's files; carries every mistake at its place
+├── UpstreamError 502           an attempt failed; the next target may be tried unless `final`
+│   ├── ConnectFailed 502
+│   ├── TimedOut 504            `clock` says which of connect, first_byte, idle, total
+│   ├── Truncated 502           the answer ended before its terminal event
+│   ├── BadAnswer 502           not HTTP, not JSON, or an error event before any content
+│   └── UpstreamStatus          the upstream answered with this error status
+├── Overloaded 503              nothing can serve now; carries retry_after_s
+├── RateLimited 429             carries retry_after_s
+└── Cancelled 499               the client left
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+
+
+class PointsmanError(Exception):
+    """Base. `message` is safe to show to the client: no credential, no prompt text."""
+
+    status: int = 500
+    code: ClassVar[str] = "internal_error"
+    type: ClassVar[str] = "server_error"  # OpenAI's `error.type`
+    param: str | None = None
+    retry_after_s: float | None = None
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s = retry_after_s
+
+
+class BadRequest(PointsmanError):
+    status = 400
+    code = "invalid_request"
+    type = "invalid_request_error"
+
+
+class UnknownModel(BadRequest):
+    status = 404
+    code = "model_not_found"
+
+
+class TooLarge(BadRequest):
+    status = 413
+    code = "request_too_large"
+
+
+class ContextTooLong(BadRequest):
+    code = "context_length_exceeded"
+
+
+class Unauthorized(PointsmanError):
+    status = 401
+    code = "invalid_api_key"
+    type = "authentication_error"
+
+
+class NotFound(PointsmanError):
+    status = 404
+    code = "not_found"
+    type = "invalid_request_error"
+
+
+class Mistake(Struct, frozen=True, kw_only=True):
+    """One mistake in a configuration file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    path: str  # key path: routes[2].score.bands[0].below
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+
+
+class ConfigError(PointsmanError):
+    code = "invalid_configuration"
+
+    def __init__(self, mistakes: Sequence[Mistake]) -> None:
+        super().__init__("\n".join(str(m) for m in mistakes))
+        self.mistakes = tuple(mistakes)
+
+
+class UpstreamError(PointsmanError):
+    status = 502
+    code = "upstream_error"
+    type = "upstream_error"
+
+
+class ConnectFailed(UpstreamError):
+    code = "upstream_unreachable"
+
+
+class TimedOut(UpstreamError):
+    status = 504
+    code = "upstream_timeout"
+
+    def __init__(self, clock: str, after_s: float) -> None:
+        super().__init__(f"the upstream passed its {clock} limit of {after_s:g} s")
+        self.clock = clock
+
+
+class Truncated(UpstreamError):
+    code = "upstream_truncated"
+
+
+class BadAnswer(UpstreamError):
+    code = "upstream_bad_answer"
+
+
+class UpstreamStatus(UpstreamError):
+    """The upstream answered with an error status. `body` is relayed only where it is the client's to see."""
+
+    code = "upstream_status"
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes, *, retry_after_s: float | None) -> None:
+        super().__init__(f"the upstream answered {status}", retry_after_s=retry_after_s)
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+
+class Overloaded(PointsmanError):
+    status = 503
+    code = "overloaded"
+    type = "overloaded_error"
+
+
+class RateLimited(PointsmanError):
+    status = 429
+    code = "rate_limited"
+    type = "rate_limit_error"
+
+
+class Cancelled(PointsmanError):
+    status = 499
+    code = "client_closed_request"

@@ -1,0 +1,117 @@
+"""The protocols behind which I/O lives: codec, scorer, upstream, store, recorder.
+
+Each has as few methods as it can. The variants of each kind stand in one written-out table (`CODECS`,
+`SCORERS`, `UPSTREAMS`); `docs/extending.md` says how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from router.errors import PointsmanError
+from router.types import Abstain, Deployment, Dialect, Prompt, Record, Request, Score, Session, Usage
+
+
+class Meter(Protocol):
+    """Listens to one streamed answer in its own dialect and says what may be sent on.
+
+    `feed` takes the upstream's bytes in any chunking and returns whole events, byte-equal and in order; the
+    tail of an unfinished event is held back. `close` is called at the end of the upstream's bytes and
+    returns what completes the stream, or raises `Truncated` when the answer did not finish.
+    """
+
+    content: bool  # a non-empty delta (text, reasoning or tool call) has been seen
+    done: bool  # the terminal event has been seen; nothing may follow
+    deltas: int  # events that carried content
+    usage: Usage | None  # as the upstream reported it
+
+    def feed(self, data: bytes) -> bytes: ...
+
+    def close(self) -> bytes: ...
+
+
+class Codec(Protocol):
+    """One dialect's reading and writing; pure."""
+
+    dialect: Dialect
+
+    def decode(self, body: bytes) -> Request: ...
+
+    def meter(self, request: Request) -> Meter: ...
+
+    def usage(self, answer: bytes) -> Usage | None: ...
+
+    def error(self, error: PointsmanError, request_id: str) -> bytes: ...
+
+    def error_event(self, error: PointsmanError, request_id: str) -> bytes: ...
+
+
+class Scorer(Protocol):
+    """Estimates difficulty. Returns at once where it takes well under a millisecond, else an awaitable."""
+
+    name: str
+
+    def score(self, prompt: Prompt) -> Score | Abstain | Awaitable[Score | Abstain]: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """One HTTP call to an upstream, ready to send."""
+
+    path: str  # below base_url: "/chat/completions"
+    body: bytes
+    headers: Mapping[str, str] = {}  # extra, allow-listed, lower-case
+    stream: bool = False
+
+
+class Reply(Protocol):
+    """An upstream's answer whose head has arrived."""
+
+    status: int
+    headers: Mapping[str, str]  # lower-case names
+
+    async def read(self) -> bytes:
+        """The bytes that have arrived since, at least one; b"" at the end. Raises from `errors`."""
+        ...
+
+    def abort(self, error: PointsmanError) -> None:
+        """Close the connection now; a waiting or later `read` raises `error`."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release the connection: back to the pool when the answer was read to its end. Idempotent."""
+        ...
+
+
+class Upstream(Protocol):
+    """Opens calls to one deployment."""
+
+    deployment: Deployment
+
+    async def start(self) -> None: ...
+
+    async def open(self, call: Call) -> Reply: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Store(Protocol):
+    """What requests of one conversation or one deployment share."""
+
+    async def session(self, id: str) -> Session | None: ...
+
+    async def touch(self, session: Session, ttl_s: float) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Recorder(Protocol):
+    """Takes records without blocking; what it cannot keep it counts."""
+
+    def write(self, record: Record) -> None: ...
+
+    async def aclose(self) -> None: ...

@@ -1,0 +1,445 @@
+"""The values of the router, and nothing that acts on them.
+
+What one request produces on its way (Request, Signals, Score, Decision, Plan, Attempt, Record) are msgspec
+structs, because they are built on the hot path; what the operator writes (Policy, Group, Deployment) are
+dataclasses, because pydantic parses YAML straight onto them. All are frozen and keyword-only: change one
+with `msgspec.structs.replace` or `dataclasses.replace`. Durations end in `_s`; prices are US dollars per
+million tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from msgspec import Struct
+
+Dialect = Literal["chat", "messages", "responses", "completions", "embeddings"]
+
+
+# --- the request -----------------------------------------------------------------------------------------
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """A call the model made. `arguments` is the JSON text as it stood in the conversation."""
+
+    name: str
+    arguments: str = ""
+
+
+class ToolResult(Struct, frozen=True, kw_only=True):
+    """What a tool answered. `error` is the caller's own flag, or None where the dialect has none."""
+
+    text: str = ""
+    error: bool | None = None
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One message of the conversation, as far as signals need it; never used to rebuild a body."""
+
+    role: str  # system | developer | user | assistant | tool
+    texts: tuple[str, ...] = ()  # text blocks in order
+    images: int = 0
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_results: tuple[ToolResult, ...] = ()
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """What a codec reads out of one body. `body` stays the truth; the rest is a view of it."""
+
+    dialect: Dialect
+    body: bytes
+    model: str  # the name the client asked for
+    model_span: tuple[int, int]  # byte offsets in `body` of the JSON value of "model"
+    stream: bool = False
+    include_usage: bool = False  # the client asked for usage in the stream
+    turns: tuple[Turn, ...] = ()
+    tools: int = 0  # number of tools offered
+    wants_json: bool = False
+    max_output_tokens: int | None = None
+    user: str | None = None  # the dialect's own user / session id in the body, for affinity only
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who asks and from where: what the HTTP layer knows beside the body."""
+
+    id: str  # the request id
+    tenant: str = ""
+    key: str = ""  # the name of the key, never the key
+    session: str | None = None  # conversation id from a header, or None
+    headers: Mapping[str, str] = {}  # lower-case names
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """What the store remembers of a conversation."""
+
+    id: str
+    group: str | None = None  # pinned group
+    deployment: str | None = None  # deployment that holds its KV cache
+    route: str | None = None  # route that pinned it
+
+
+class Signals(Struct, frozen=True, kw_only=True):
+    """Facts computed from a request and its conversation without calling a model.
+
+    Every field is a key that `when:` accepts in a policy.
+    """
+
+    input_tokens: int = 0  # estimate of the whole prompt
+    prompt_chars: int = 0  # length of the last real user text
+    turns: int = 0  # user turns so far, this one included; tool results are not turns
+    tools: int = 0  # tools offered
+    tool_calls: int = 0  # calls made since the last user turn
+    tool_errors: int = 0  # failed tool results since the last user turn
+    repeated_calls: int = 0  # longest run of the same call with the same arguments since the last user turn
+    tool_loop: bool = False  # the newest message is a tool result
+    side_request: bool = False  # title, summary or the like, beside the conversation
+    has_images: bool = False
+    wants_json: bool = False
+    stream: bool = False
+    max_output_tokens: int = 0  # 0 = not given
+    code_share: float = 0.0  # share of the last user text that looks like code
+    language: str = ""  # ISO 639-1 guess for the last user text, "" = unknown
+    model: str = ""
+    dialect: str = "chat"
+    tenant: str = ""
+    key: str = ""
+    hour: int = 0  # local hour of day, 0..23
+    weekday: int = 0  # Monday is 0
+    headers: Mapping[str, str] = {}  # only the headers that some policy names
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """What a scorer sees: the last real user text and the signals."""
+
+    text: str
+    signals: Signals
+
+
+# --- the decision ----------------------------------------------------------------------------------------
+
+
+class Score(Struct, frozen=True, kw_only=True):
+    """Calibrated probability in [0, 1] that the cheap group's answer would not do."""
+
+    scorer: str
+    value: float
+
+
+class Abstain(Struct, frozen=True, kw_only=True):
+    """A scorer could not say. `reason` is from a closed set: it becomes a metric label."""
+
+    scorer: str
+    reason: Literal["timeout", "error", "unsure", "breaker", "overload", "missing", "empty"]
+
+
+class NeedScore(Struct, frozen=True, kw_only=True):
+    """`decide` cannot go on without this scorer's answer."""
+
+    scorer: str
+
+
+Why = Literal["signal", "score", "default", "abstain", "pin", "asked"]
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Where a request goes, and why. `set` are request fields that the route or band overrides."""
+
+    policy: str
+    route: str  # a route's name, or "default", "pin", "asked"
+    group: str
+    why: Why
+    scorer: str | None = None
+    score: float | None = None
+    threshold: float | None = None  # upper edge of the band taken, or lower edge of the last band
+    set: Mapping[str, Any] = {}
+    deployment: str | None = None  # preferred deployment (a pin, or the client asked for it)
+    only: bool = False  # no other deployment may serve: the client named it
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """What is known of deployments at one moment; `now` is monotonic seconds."""
+
+    now: float = 0.0
+    in_flight: Mapping[str, int] = {}
+    cooling: Mapping[str, float] = {}  # deployment -> monotonic time until which it should not be tried
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """One stop of a plan."""
+
+    deployment: str
+    group: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """Targets in the order to try. `refused` explains the deployments left out: (name, reason)."""
+
+    targets: tuple[Target, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+    retry_after_s: float | None = None  # set when everything is cooling: seconds until the soonest
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One call to one deployment. `error` is None, or a code from `errors`."""
+
+    deployment: str
+    group: str
+    status: int | None = None
+    error: str | None = None
+    ttft_s: float | None = None
+
+
+# --- the answer ------------------------------------------------------------------------------------------
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Tokens. `input` includes `cached`; `output` includes `reasoning`; `estimated` = counted by us."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    reasoning: int = 0
+    estimated: bool = False
+
+
+class Timing(Struct, frozen=True, kw_only=True):
+    """Seconds. `overhead_s` is what the gateway itself added before the first byte."""
+
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    total_s: float = 0.0
+    overhead_s: float = 0.0
+
+
+Outcome = Literal["ok", "client_error", "upstream_error", "upstream_truncated", "timeout", "cancelled", "refused"]
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """Everything remembered of one request, written once. No prompt text and no credential."""
+
+    id: str
+    time: float  # Unix seconds
+    policy: str
+    digest: str  # of the configuration in force
+    dialect: str
+    model: str  # the name asked for; "other" where no policy knows it
+    stream: bool
+    signals: Signals | None
+    scores: Mapping[str, Score | Abstain] = {}
+    decision: Decision | None = None
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None  # US dollars; None where no price is known
+    cost_large: float | None = None  # the same tokens at the policy's dearest group's price
+    timing: Timing = Timing()
+    outcome: Outcome = "ok"
+    partial: bool = False  # the answer was cut short
+    session: str | None = None  # digest of the conversation id
+    draw: float = 0.0  # the chance used by the plan
+    pinned: Session | None = None  # the session that `decide` saw
+    load: Load | None = None  # the load that `plan` saw, for the deployments considered
+
+
+# --- what the operator writes ----------------------------------------------------------------------------
+
+_STRICT: dict[str, Any] = {"extra": "forbid"}  # pydantic: an unknown key is an error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A condition on a number; every bound that is given must hold."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+
+Number = float | Range | None
+Words = str | tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class When:
+    """A condition on signals: every field given must hold. A list of words means any of them."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    input_tokens: Number = None
+    prompt_chars: Number = None
+    turns: Number = None
+    tools: Number = None
+    tool_calls: Number = None
+    tool_errors: Number = None
+    repeated_calls: Number = None
+    max_output_tokens: Number = None
+    code_share: Number = None
+    hour: Number = None
+    weekday: Number = None
+    tool_loop: bool | None = None
+    side_request: bool | None = None
+    has_images: bool | None = None
+    wants_json: bool | None = None
+    stream: bool | None = None
+    language: Words = None
+    model: Words = None
+    dialect: Words = None
+    tenant: Words = None
+    key: Words = None
+    headers: Mapping[str, str | tuple[str, ...]] | None = None
+    any: tuple[When, ...] | None = None
+    all: tuple[When, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A stretch of the score and the group it leads to; the last band has no `below`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    group: str
+    below: float | None = None
+    set: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRule:
+    """Which scorer to ask and how its score maps to groups, easiest band first."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    scorer: str
+    bands: tuple[Band, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A named condition and where it leads: a `group`, or the `bands` of a score."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    name: str
+    when: When | None = None
+    group: str | None = None
+    score: ScoreRule | None = None
+    set: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """How long a conversation stays with its group, and when it may move up."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    scope: Literal["conversation"] = "conversation"
+    ttl_s: float = 3600.0
+    upgrade: Literal["user_turn", "never"] = "user_turn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """The policy's own test: these signals and scores must lead to this route and group."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    scores: Mapping[str, float | None] = field(default_factory=dict[str, float | None])  # null = abstains
+    route: str | None = None
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Ordered routes plus a default, chosen by the model name the client asked for."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    name: str
+    models: tuple[str, ...]
+    default: str
+    routes: tuple[Route, ...] = ()
+    pin: Pin | None = None
+    fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    allow_deployments: bool = False  # may a client name a deployment directly
+    target: Mapping[str, Any] | None = None
+    examples: tuple[Example, ...] = ()
+    order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Four clocks, in seconds. `first_byte_s` runs to the first content, or the whole unstreamed answer;
+    any upstream byte, comments included, counts as life for `idle_s`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    connect_s: float = 5.0
+    first_byte_s: float = 120.0
+    idle_s: float = 120.0
+    total_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """US dollars per million tokens; `cached` defaults to `input`."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    input: float = 0.0
+    output: float = 0.0
+    cached: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """The cluster nodes one deployment occupies."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """One place that serves one model. `api_key` never shows in a repr."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    name: str
+    upstream: Literal["openai", "local", "scripted", "litellm"]
+    model: str = ""  # the name the upstream knows; "" = pass the client's on (scripted) or the file's (local)
+    base_url: str = ""  # openai: up to and including /v1
+    api_key: str = field(default="none", repr=False)  # "none" = send no authorization header
+    path: str = ""  # local: a GGUF file; "" = the shipped weights
+    dialects: tuple[Dialect, ...] = ("chat",)
+    context_window: int | None = None
+    images: bool = True  # can read images
+    price: Price | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    max_in_flight: int | None = None
+    set: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    partition: Partition | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the upstream kind's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Named set of interchangeable deployments."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    name: str
+    deployments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerSpec:
+    """A scorer as the operator names it. `options` are the kind's own keys."""
+
+    name: str
+    kind: Literal["lexical", "encoder", "generative", "remote", "fixed", "header"]
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One immutable snapshot of everything the operator wrote; a request sees exactly one."""
+
+    policies: Mapping[str, Policy]  # by policy name
+    models: Mapping[str, Policy]  # by the model name clients ask for
+    groups: Mapping[str, Group]
+    deployments: Mapping[str, Deployment]
+    scorers: Mapping[str, ScorerSpec]
+    digest: str  # sha256 of the files' bytes, hex
+    store: str | None = None  # redis://..., or None for memory
