@@ -78,17 +78,13 @@ class Reply(Protocol):
         """The bytes that have arrived since, at least one; b"" at the end. Raises from `errors`."""
         ...
 
-    def abort(self, error: PointsmanError) -> None:
-        """Close the connection now; a waiting or later `read` raises `error`."""
-        ...
-
     async def aclose(self) -> None:
         """Release the connection: back to the pool when the answer was read to its end. Idempotent."""
         ...
 
 
 class Upstream(Protocol):
-    """Opens calls to one deployment."""
+    """Opens calls to one deployment. Cancelling `open` or `Reply.read` closes the connection."""
 
     deployment: Deployment
 
@@ -102,7 +98,7 @@ class Upstream(Protocol):
 class Store(Protocol):
     """What requests of one conversation or one deployment share."""
 
-    async def session(self, id: str) -> Session | None: ...
+    async def session(self, session_id: str) -> Session | None: ...
 
     async def touch(self, session: Session, ttl_s: float) -> None: ...
 

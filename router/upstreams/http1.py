@@ -1,0 +1,323 @@
+"""A small HTTP/1.1 client for one origin: keep-alive pool, plain or TLS, httptools as the parser.
+
+It carries POSTs of JSON to inference servers and nothing else: no redirects, cookies, proxies or HTTP/2. A
+general client costs several times the CPU of everything else the gateway does (docs/performance.md).
+Errors leave as `router.errors`; timeouts are the caller's, who cancels the awaiting task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+import httptools  # pyright: ignore[reportMissingTypeStubs]
+
+from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated
+
+IDLE_S = 4.0  # uvicorn and vLLM close idle connections after 5 s; leave before them
+HIGH_WATER = 128 * 1024  # unread bytes at which the socket is no longer read
+HEAD_LIMIT = 64 * 1024  # Envoy's default cap on response headers is 60 KiB
+ANSWER_LIMIT = 256 * 1024 * 1024  # decoded bytes of one answer; guards against gzip bombs
+
+
+class Connection(asyncio.Protocol):
+    """One TCP connection and the parser state of the answer on it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._parser = httptools.HttpResponseParser(self)
+        self._transport: asyncio.Transport
+        self._waiter: asyncio.Future[None] | None = None
+        self._reading = True
+        self.idle_since = 0.0
+        self.reused = False
+        self.lost = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.head_done = False
+        self.complete = False
+        self.keep_alive = False
+        self.touched = False  # any byte of the answer has arrived
+        self.chunks: list[bytes] = []
+        self.buffered = 0
+        self._head_bytes = 0
+        self.failure: Exception | None = None
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.touched = True
+        if not self.head_done:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
+        if not self.head_done and self._head_bytes > HEAD_LIMIT:
+            self._fail(BadAnswer(f"the upstream's headers are larger than {HEAD_LIMIT} bytes"))
+        if self.buffered > HIGH_WATER and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        if not self.complete and self.failure is None:
+            if self.head_done and self._ends_at_eof():
+                self.complete = True
+            elif self.touched:
+                self.failure = Truncated("the upstream closed the connection before the end of its answer")
+            else:
+                self.failure = ConnectFailed("the upstream closed the connection without an answer")
+        self._pool.forget(self)
+        self._wake()
+
+    def _ends_at_eof(self) -> bool:
+        return "content-length" not in self.headers and "transfer-encoding" not in self.headers
+
+    # --- httptools callbacks ---
+
+    def on_status(self, status: bytes) -> None:
+        pass
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 200:
+            self.headers = {}
+        else:
+            self.head_done = True
+
+    def on_body(self, body: bytes) -> None:
+        self.chunks.append(body)
+        self.buffered += len(body)
+
+    def on_message_complete(self) -> None:
+        if self.status < 200:
+            return
+        if self.complete:  # bytes after the answer: the connection cannot be trusted again
+            self.keep_alive = False
+            return
+        self.complete = True
+        self.keep_alive = self._parser.should_keep_alive()  # only valid inside this callback
+
+    # --- for Http1Reply ---
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.close()
+
+    async def wait(self) -> None:
+        """Until something happens on the connection."""
+        self._waiter = self._pool.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def take(self) -> bytes:
+        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.chunks = []
+        self.buffered = 0
+        if not self._reading and not self.lost:
+            self._reading = True
+            self._transport.resume_reading()
+        return data
+
+    def ready_again(self) -> bool:
+        """Whether another request may follow on this connection; resets the state if so."""
+        if self.lost or not self.complete or not self.keep_alive or self.failure is not None:
+            return False
+        self._reset()
+        self._parser = httptools.HttpResponseParser(self)
+        self.reused = True
+        return True
+
+    def close(self) -> None:
+        self._transport.abort()
+
+
+class Http1Reply:
+    """`seams.Reply` over one connection; decodes gzip and deflate once if the upstream insists on them."""
+
+    def __init__(self, pool: Pool, connection: Connection) -> None:
+        self._pool = pool
+        self._connection: Connection | None = connection
+        self.status = connection.status
+        self.headers: Mapping[str, str] = connection.headers
+        self._inflate = _decoder(connection.headers)
+        self._decoded = 0
+
+    async def read(self) -> bytes:
+        connection = self._connection
+        if connection is None:
+            return b""
+        while True:
+            if connection.chunks:
+                data = connection.take()
+                if self._inflate is not None:
+                    data = self._decode(self._inflate, data)
+                    if not data:
+                        continue
+                return data
+            if connection.failure is not None:
+                raise connection.failure
+            if connection.complete:
+                if self._inflate is not None and not self._inflate.eof:
+                    raise Truncated("the upstream's compressed answer ends early")
+                return b""
+            await connection.wait()
+
+    def _decode(self, inflate: zlib._Decompress, data: bytes) -> bytes:  # pyright: ignore[reportPrivateUsage]
+        try:
+            out = inflate.decompress(data, ANSWER_LIMIT - self._decoded + 1)
+        except zlib.error as error:
+            raise BadAnswer("the upstream's compressed answer cannot be decoded") from error
+        self._decoded += len(out)
+        if self._decoded > ANSWER_LIMIT:
+            raise BadAnswer(f"the upstream's answer is larger than {ANSWER_LIMIT} bytes when decoded")
+        return out
+
+    async def aclose(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(connection)
+
+
+def _decoder(headers: Mapping[str, str]) -> zlib._Decompress | None:  # pyright: ignore[reportPrivateUsage]
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding in ("gzip", "x-gzip", "deflate"):
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+    raise BadAnswer(f"the upstream answered with content-encoding {encoding[:20]!r}, which was not asked for")
+
+
+class Pool:
+    """Keep-alive connections to one origin. Not bounded here: `max_in_flight` bounds deployments."""
+
+    def __init__(self, base_url: str, *, connect_s: float = 5.0, ssl_context: ssl.SSLContext | None = None) -> None:
+        url = urlsplit(base_url)
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise ValueError(f"base_url must be http(s)://host[:port]/path, not {base_url!r}")
+        self.host, self.tls = url.hostname, url.scheme == "https"
+        self.port = url.port or (443 if self.tls else 80)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.authority = host if url.port is None else f"{host}:{url.port}"
+        self.prefix = url.path.rstrip("/")
+        self._ssl = (ssl_context or ssl.create_default_context()) if self.tls else None
+        self._connect_s = connect_s
+        self._idle: deque[Connection] = deque()
+        self._all: set[Connection] = set()
+        self.loop = asyncio.get_running_loop()
+
+    @property
+    def open_connections(self) -> int:
+        return len(self._all)
+
+    async def request(self, head: bytes, body: bytes) -> Http1Reply:
+        """Send one request and wait for the answer's head.
+
+        `head` is everything up to the blank line, content-length included. A reused connection that the
+        server closed before a single byte of the answer is replaced by a fresh one, once: the server closed
+        it while idle.
+        """
+        data = b"".join((head, body))
+        connection = self._take_idle()
+        if connection is not None:
+            try:
+                return await self._exchange(connection, data)
+            except ConnectFailed:
+                pass  # closed while idle
+        return await self._exchange(await self._connect(), data)
+
+    async def _exchange(self, connection: Connection, data: bytes) -> Http1Reply:
+        connection.send(data)
+        try:
+            while not connection.head_done:
+                if connection.failure is not None:
+                    raise connection.failure
+                await connection.wait()
+            return Http1Reply(self, connection)
+        except BaseException:
+            connection.close()
+            raise
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(self._connect_s):
+                _, connection = await self.loop.create_connection(
+                    lambda: Connection(self),
+                    self.host,
+                    self.port,
+                    ssl=self._ssl,
+                    server_hostname=self.host if self.tls else None,
+                    happy_eyeballs_delay=0.25,
+                )
+        except TimeoutError as error:
+            raise TimedOut("connect", self._connect_s) from error
+        except ssl.SSLError as error:
+            raise ConnectFailed(f"no TLS connection to the upstream ({error.reason or 'TLS failure'})") from error
+        except OSError as error:
+            raise ConnectFailed(f"no connection to the upstream ({_reason(error)})") from error
+        self._all.add(connection)
+        return connection
+
+    def _take_idle(self) -> Connection | None:
+        oldest = self.loop.time() - IDLE_S
+        while self._idle:
+            connection = self._idle.pop()  # newest first, so that surplus connections age out
+            if connection.lost:
+                continue
+            if connection.idle_since < oldest:
+                connection.close()
+                continue
+            return connection
+        return None
+
+    def give_back(self, connection: Connection) -> None:
+        if not connection.ready_again():
+            connection.close()
+            return
+        now = connection.idle_since = self.loop.time()
+        self._idle.append(connection)
+        while self._idle[0].lost or self._idle[0].idle_since < now - IDLE_S:
+            self._idle.popleft().close()
+
+    def forget(self, connection: Connection) -> None:
+        self._all.discard(connection)
+
+    async def aclose(self) -> None:
+        for connection in list(self._all):
+            connection.close()
+        self._idle.clear()
+        await asyncio.sleep(0)  # let the transports call connection_lost
+
+
+def _reason(error: OSError) -> str:
+    """The kind of failure, without addresses: they are the operator's, not the client's."""
+    return type(error).__name__ if error.strerror is None else error.strerror.split("[")[0].strip()[:80]

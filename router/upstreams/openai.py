@@ -1,0 +1,51 @@
+"""The `openai` upstream: any server that speaks an OpenAI-compatible API over HTTP/1.1."""
+
+from __future__ import annotations
+
+from router import __version__
+from router.errors import ConnectFailed
+from router.seams import Call, Reply
+from router.types import Deployment
+from router.upstreams.http1 import Pool
+
+
+class OpenAIUpstream:
+    """Calls one OpenAI-compatible deployment; `seams.Upstream`."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self._pool: Pool | None = None
+        self._heads: dict[str, bytes] = {}
+
+    async def start(self) -> None:
+        self._pool = Pool(self.deployment.base_url, connect_s=self.deployment.timeouts.connect_s)
+
+    async def open(self, call: Call) -> Reply:
+        pool = self._pool
+        if pool is None:
+            raise ConnectFailed("the deployment has not started")
+        head = self._heads.get(call.path)
+        if head is None:
+            head = self._heads[call.path] = self._head(pool, call.path)
+        extra = "".join(f"{name}: {value}\r\n" for name, value in call.headers.items())
+        return await pool.request(
+            head + f"{extra}content-length: {len(call.body)}\r\n\r\n".encode("latin-1"), call.body
+        )
+
+    def _head(self, pool: Pool, path: str) -> bytes:
+        lines = [
+            f"POST {pool.prefix}{path} HTTP/1.1",
+            f"host: {pool.authority}",
+            f"user-agent: pointsman/{__version__}",
+            "content-type: application/json",
+            "accept: application/json, text/event-stream",
+            "accept-encoding: identity",
+        ]
+        if self.deployment.api_key not in ("", "none"):
+            lines.append(f"authorization: Bearer {self.deployment.api_key}")
+        return ("\r\n".join(lines) + "\r\n").encode("latin-1")
+
+    async def aclose(self) -> None:
+        if self._pool is not None:
+            await self._pool.aclose()
+            self._pool = None
