@@ -27,6 +27,7 @@ class Meter(Protocol):
     done: bool  # the terminal event has been seen; nothing may follow
     deltas: int  # events that carried content
     usage: Usage | None  # as the upstream reported it
+    failed: PointsmanError | None  # the upstream reported an error after content; `done` is True, end with error_event
 
     def feed(self, data: bytes) -> bytes: ...
 

@@ -54,6 +54,7 @@ class Request(Struct, frozen=True, kw_only=True):
     model_span: tuple[int, int]  # byte offsets in `body` of the JSON value of "model"
     stream: bool = False
     include_usage: bool = False  # the client asked for usage in the stream
+    stream_options_span: tuple[int, int] | None = None  # byte offsets of the value of "stream_options"
     turns: tuple[Turn, ...] = ()
     tools: int = 0  # number of tools offered
     wants_json: bool = False
