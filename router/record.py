@@ -1,0 +1,317 @@
+"""Builds the one value that is remembered of a request, and writes and reads it in the contract's shape.
+
+Pure: time, usage and timing arrive as arguments. What belongs here: what a record says, what a request
+cost, and the exported JSON. What does not: keeping records (records/), counting them (metrics) or printing
+them (logs); all three read the value built here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from router.types import (
+    Abstain,
+    Attempt,
+    Caller,
+    Config,
+    Decision,
+    Dialect,
+    Load,
+    Outcome,
+    Policy,
+    Price,
+    Record,
+    Request,
+    Score,
+    Session,
+    Signals,
+    Timing,
+    Usage,
+)
+
+OTHER = "other"  # stands for every model name that no configuration knows
+
+# A policy may match on any header, but a record keeps no credential.
+_CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
+
+
+class Book(Struct, frozen=True, kw_only=True):
+    """What a record needs of one configuration; made once for each snapshot by `book`."""
+
+    digest: str
+    names: frozenset[str]  # every model name a client may ask for
+    prices: Mapping[str, Price]  # by deployment; absent where the operator gave none
+    dearest: Mapping[str, tuple[tuple[Price, ...], ...]]  # by policy, prices of the groups that may be the dearest
+    groups: Mapping[str, frozenset[str]]  # by policy and group ("policy/group"), the deployments that may serve
+
+
+def book(config: Config) -> Book:
+    """The price book of one configuration.
+
+    A policy has a dearest group only when every group it routes to has a price: an unknown price may be the
+    highest one.
+    """
+    prices = {name: d.price for name, d in config.deployments.items() if d.price is not None}
+    dearest: dict[str, tuple[tuple[Price, ...], ...]] = {}
+    considered: dict[str, frozenset[str]] = {}
+    for name, policy in config.policies.items():
+        by_group = tuple(
+            tuple({prices[d]: None for d in config.groups[group].deployments if d in prices})
+            for group in _groups(policy)
+            if group in config.groups
+        )
+        if by_group and all(by_group):
+            dearest[name] = _frontier(by_group)
+        for group in config.groups:
+            chain = (group, *policy.fallback.get(group, ()))
+            considered[f"{name}/{group}"] = frozenset(
+                d for g in chain if g in config.groups for d in config.groups[g].deployments
+            )
+    names = frozenset((*config.models, *config.groups, *config.deployments))
+    return Book(digest=config.digest, names=names, prices=prices, dearest=dearest, groups=considered)
+
+
+def _groups(policy: Policy) -> tuple[str, ...]:
+    """The groups a policy leads to, in the order it names them; fallbacks are not a choice it makes."""
+    named: dict[str, None] = {}
+    for route in policy.routes:
+        if route.group is not None:
+            named[route.group] = None
+        if route.score is not None:
+            named.update({band.group: None for band in route.score.bands})
+    named[policy.default] = None
+    return tuple(named)
+
+
+def _frontier(by_group: tuple[tuple[Price, ...], ...]) -> tuple[tuple[Price, ...], ...]:
+    """Only what can decide `cost_large`: most often one group with one price, which costs one sum a request."""
+
+    def below(a: Price, b: Price) -> bool:
+        return a.input <= b.input and a.output <= b.output and _cached(a) <= _cached(b)
+
+    groups: list[tuple[Price, ...]] = []
+    for prices in by_group:
+        least: list[Price] = []
+        for price in prices:
+            if not any(below(other, price) for other in least):
+                least = [other for other in least if not below(price, other)] + [price]
+        groups.append(tuple(least))
+    kept: list[tuple[Price, ...]] = []
+    for prices in groups:  # a group is out when another one costs at least as much whatever the tokens
+        if not any(all(any(below(a, b) for a in prices) for b in other) for other in kept):
+            kept = [other for other in kept if not all(any(below(a, b) for a in other) for b in prices)] + [prices]
+    return tuple(kept)
+
+
+def _cached(price: Price) -> float:
+    return price.input if price.cached is None else price.cached
+
+
+def cost(usage: Usage, price: Price) -> float:
+    """US dollars for these tokens; cached input at the cached price where there is one."""
+    if not usage.cached or price.cached is None:
+        return (usage.input * price.input + usage.output * price.output) / 1e6
+    cached = min(usage.cached, usage.input)
+    return ((usage.input - cached) * price.input + cached * price.cached + usage.output * price.output) / 1e6
+
+
+def cost_large(usage: Usage, groups: tuple[tuple[Price, ...], ...]) -> float:
+    """The same tokens at the dearest group; inside a group the cheapest deployment, not to flatter savings."""
+    if len(groups) == 1 and len(groups[0]) == 1:
+        return cost(usage, groups[0][0])
+    return max(min(cost(usage, price) for price in prices) for prices in groups)
+
+
+def build(
+    *,
+    book: Book,
+    caller: Caller,
+    time: float,
+    dialect: Dialect,
+    outcome: Outcome,
+    request: Request | None = None,
+    policy: str | None = None,
+    signals: Signals | None = None,
+    scores: Mapping[str, Score | Abstain] | None = None,
+    decision: Decision | None = None,
+    attempts: tuple[Attempt, ...] = (),
+    usage: Usage | None = None,
+    timing: Timing | None = None,
+    partial: bool = False,
+    session: str | None = None,
+    draw: float = 0.0,
+    pinned: Session | None = None,
+    load: Load | None = None,
+) -> Record:
+    """The record of one request, however far it came; `time` is Unix seconds.
+
+    `request` is None when the body could not be read, `policy` when no policy was found, and so on. `load` is
+    narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation.
+    """
+    known = request is not None and request.model in book.names
+    model = request.model if request is not None and known else OTHER
+    name = decision.policy if decision is not None else policy or ""
+    usage = usage if usage is not None else Usage()
+    server = _serving(attempts, partial)
+    price = book.prices.get(server.deployment) if server is not None else None
+    groups = book.dearest.get(name) if server is not None else None
+    if load is not None and decision is not None:
+        load = _narrow(load, book.groups.get(f"{name}/{decision.group}"))
+    return Record(
+        id=caller.id,
+        time=time,
+        policy=name,
+        digest=book.digest,
+        dialect=dialect,
+        model=model,
+        stream=request is not None and request.stream,
+        signals=_clean(signals, known) if signals is not None else None,
+        scores=scores if scores is not None else {},
+        decision=decision,
+        attempts=attempts,
+        usage=usage,
+        cost=cost(usage, price) if price is not None else None,
+        cost_large=cost_large(usage, groups) if groups is not None else None,
+        timing=timing if timing is not None else Timing(),
+        outcome=outcome,
+        partial=partial,
+        session=session,
+        draw=draw,
+        pinned=pinned,
+        load=load,
+    )
+
+
+def served(record: Record) -> Attempt | None:
+    """The attempt whose answer the client got, whole or cut short; None where nothing was sent."""
+    return _serving(record.attempts, record.partial)
+
+
+def group(record: Record) -> str | None:
+    """The group that served, else the one decided on, else None. After a failover the two differ."""
+    attempt = _serving(record.attempts, record.partial)
+    if attempt is not None:
+        return attempt.group
+    return record.decision.group if record.decision is not None else None
+
+
+def _serving(attempts: tuple[Attempt, ...], partial: bool) -> Attempt | None:
+    return attempts[-1] if attempts and (partial or attempts[-1].error is None) else None
+
+
+def _clean(signals: Signals, known: bool) -> Signals:
+    if not known and signals.model:
+        signals = msgspec.structs.replace(signals, model=OTHER)
+    if not signals.headers or _CREDENTIALS.isdisjoint(signals.headers):
+        return signals
+    kept = {name: value for name, value in signals.headers.items() if name not in _CREDENTIALS}
+    return msgspec.structs.replace(signals, headers=kept)
+
+
+def _narrow(load: Load, deployments: frozenset[str] | None) -> Load:
+    if deployments is None or (deployments.issuperset(load.in_flight) and deployments.issuperset(load.cooling)):
+        return load
+    return Load(
+        now=load.now,
+        in_flight={name: n for name, n in load.in_flight.items() if name in deployments},
+        cooling={name: until for name, until in load.cooling.items() if name in deployments},
+    )
+
+
+# --- the exported shape ----------------------------------------------------------------------------------
+
+
+class _Line(Struct, frozen=True, kw_only=True):
+    """A record as one JSON line. It differs from Record in the scores: a number, or null with the reason in
+    `abstained`, as the policies' own examples write them."""
+
+    id: str
+    time: float
+    policy: str
+    digest: str
+    dialect: str
+    model: str
+    stream: bool = False
+    signals: Signals | None = None
+    scores: Mapping[str, float | None] = {}
+    abstained: Mapping[str, str] = {}
+    decision: Decision | None = None
+    attempts: tuple[Attempt, ...] = ()
+    usage: Usage = Usage()
+    cost: float | None = None
+    cost_large: float | None = None
+    timing: Timing = Timing()
+    outcome: Outcome = "ok"
+    partial: bool = False
+    session: str | None = None
+    draw: float = 0.0
+    pinned: Session | None = None
+    load: Load | None = None
+
+
+_SAME = tuple(name for name in Record.__struct_fields__ if name != "scores")
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def _line(record: Record) -> _Line:
+    scores = record.scores  # written out: half of the cost of `encode` when looped over with getattr
+    return _Line(
+        id=record.id,
+        time=record.time,
+        policy=record.policy,
+        digest=record.digest,
+        dialect=record.dialect,
+        model=record.model,
+        stream=record.stream,
+        signals=record.signals,
+        decision=record.decision,
+        attempts=record.attempts,
+        usage=record.usage,
+        cost=record.cost,
+        cost_large=record.cost_large,
+        timing=record.timing,
+        outcome=record.outcome,
+        partial=record.partial,
+        session=record.session,
+        draw=record.draw,
+        pinned=record.pinned,
+        load=record.load,
+        scores={name: s.value if isinstance(s, Score) else None for name, s in scores.items()},
+        abstained={name: s.reason for name, s in scores.items() if isinstance(s, Abstain)},
+    )
+
+
+def _record(line: _Line) -> Record:
+    scores: dict[str, Score | Abstain] = {}
+    for name, value in line.scores.items():
+        if value is None:
+            reason = line.abstained.get(name, "missing")
+            scores[name] = msgspec.convert({"scorer": name, "reason": reason}, Abstain)
+        else:
+            scores[name] = Score(scorer=name, value=value)
+    return Record(**{name: getattr(line, name) for name in _SAME}, scores=scores)
+
+
+def encode(record: Record) -> bytes:
+    """One JSON line of the contract, without the line end."""
+    return _encode(_line(record))
+
+
+def decode(line: bytes | str) -> Record:
+    """Reads what `encode` writes; unknown keys are left out. Raises `msgspec.ValidationError`."""
+    return _record(_decode(line))
+
+
+def to_contract(record: Record) -> dict[str, Any]:
+    """The contract's shape as plain values."""
+    return msgspec.to_builtins(_line(record))
+
+
+def from_contract(value: Mapping[str, Any]) -> Record:
+    """Back from the contract's shape. Raises `msgspec.ValidationError`, which names the key."""
+    return _record(msgspec.convert(value, _Line))
