@@ -91,9 +91,11 @@ class Signals(Struct, frozen=True, kw_only=True):
     prompt_chars: int = 0  # length of the last real user text
     turns: int = 0  # user turns so far, this one included; tool results are not turns
     tools: int = 0  # tools offered
-    tool_calls: int = 0  # calls made since the last user turn
-    tool_errors: int = 0  # failed tool results since the last user turn
-    repeated_calls: int = 0  # longest run of the same call with the same arguments since the last user turn
+    # The next three look at the newest stretch of tool use: since the last user turn in a tool loop, and since
+    # the user turn before this one at a user turn, so that "it kept failing" is still known when the user answers.
+    tool_calls: int = 0  # calls made
+    tool_errors: int = 0  # failed tool results
+    repeated_calls: int = 0  # longest run of the same call with the same arguments
     tool_loop: bool = False  # the newest message is a tool result
     side_request: bool = False  # title, summary or the like, beside the conversation
     has_images: bool = False
@@ -165,6 +167,7 @@ class Load(Struct, frozen=True, kw_only=True):
     now: float = 0.0
     in_flight: Mapping[str, int] = {}
     cooling: Mapping[str, float] = {}  # deployment -> monotonic time until which it should not be tried
+    limited: frozenset[str] = frozenset()  # those of `cooling` that asked for it (429), not those that failed
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -332,7 +335,7 @@ class Pin:
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
     scope: Literal["conversation"] = "conversation"
     ttl_s: float = 3600.0
-    upgrade: Literal["user_turn", "never"] = "user_turn"
+    upgrade: Literal["user_turn", "never", "free"] = "user_turn"  # free: up or down at a user turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
