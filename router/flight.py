@@ -1,0 +1,182 @@
+"""Everything known of one request while it is in the air: the only mutable value on its path.
+
+The service fills it step by step, the relay adds attempts and times, and `record.build` reads it once at the
+end. No I/O and no decisions here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from router.exchange import Headers, Watch
+from router.record import Book
+from router.seams import Meter, Scorer, Upstream
+from router.types import (
+    Abstain,
+    Attempt,
+    Caller,
+    Config,
+    Decision,
+    Deployment,
+    Load,
+    Plan,
+    Policy,
+    Request,
+    Score,
+    Session,
+    Signals,
+    Target,
+    Timing,
+    Usage,
+)
+
+STREAM_HEADERS: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),  # nginx buffers event streams otherwise
+]
+
+
+class Snapshot:
+    """One configuration with what was built from it. A request holds one from first byte to last."""
+
+    def __init__(
+        self,
+        config: Config,
+        upstreams: Mapping[str, Upstream],
+        scorers: Mapping[str, Scorer],
+        book: Book,
+        named_headers: tuple[str, ...],
+        generation: int,
+    ) -> None:
+        self.config = config
+        self.upstreams = upstreams
+        self.scorers = scorers
+        self.book = book
+        self.named_headers = named_headers
+        self.generation = generation
+        self.labels = {name: f"{name}@{config.digest[:12]}".encode() for name in config.policies}
+        self.flights = 0  # requests that hold this snapshot
+
+
+class Flight:
+    """One request. Fields are set in the order of the request's life."""
+
+    request: Request
+    policy: Policy
+    plan: Plan
+    watch: Watch
+
+    def __init__(self, caller: Caller, snapshot: Snapshot, started: float, draw: float) -> None:
+        self.caller = caller
+        self.snapshot = snapshot
+        self.started = started  # perf_counter
+        self.draw = draw
+        self.read: Request | None = None
+        self.text = ""
+        self.signals: Signals | None = None
+        self.scores: dict[str, Score | Abstain] = {}
+        self.session_id: str | None = None
+        self.session: Session | None = None
+        self.load: Load | None = None
+        self.decision: Decision | None = None
+        self.forwarded: Mapping[str, str] = {}
+        self.attempts: list[Attempt] = []  # those that ended
+        self.tries = 0  # those that began
+        self.target: Target | None = None
+        self.status: int | None = None
+        self.usage: Usage | None = None
+        self.meter: Meter | None = None
+        self._attempt_at = 0.0
+        self._first_attempt_at: float | None = None
+        self._first_at: float | None = None
+        self._committed_at: float | None = None
+        self._last_at: float | None = None
+
+    # --- times, all perf_counter seconds ---
+
+    def begin_attempt(self, now: float) -> None:
+        self._attempt_at = now
+        self.tries += 1
+        if self._first_attempt_at is None:
+            self._first_attempt_at = now
+        self._first_at = self.status = self.meter = None
+
+    def first_content(self, now: float) -> None:
+        """The upstream's first content, or its whole unstreamed answer, has arrived."""
+        self._first_at = now
+
+    def committed(self, now: float) -> None:
+        """The first content is on its way to the client."""
+        self._committed_at = now
+
+    def last_content(self, now: float) -> None:
+        self._last_at = now
+
+    @property
+    def attempt_ttft_s(self) -> float | None:
+        return None if self._first_at is None else self._first_at - self._attempt_at
+
+    def timing(self, now: float) -> Timing:
+        """Times as the record keeps them. Overhead is all time before the first byte that no upstream had."""
+        if self._committed_at is None or self._first_at is None or self._first_attempt_at is None:
+            waited = 0.0 if self._first_attempt_at is None else now - self._first_attempt_at
+            return Timing(total_s=now - self.started, overhead_s=now - self.started - waited)
+        before = self._first_attempt_at - self.started
+        tpot_s = None
+        if self._last_at is not None and (count := self.output_tokens()) > 1:
+            tpot_s = (self._last_at - self._first_at) / (count - 1)
+        return Timing(
+            ttft_s=self._committed_at - self.started,
+            tpot_s=tpot_s,
+            total_s=now - self.started,
+            overhead_s=before + self._committed_at - self._first_at,
+        )
+
+    # --- tokens ---
+
+    def output_tokens(self) -> int:
+        if self.meter is None:
+            return 0 if self.usage is None else self.usage.output
+        return self.meter.deltas if self.meter.usage is None else self.meter.usage.output
+
+    def tokens(self) -> Usage | None:
+        """The upstream's count; else the signals' estimate and one token a delta, marked as estimated."""
+        if self.meter is None:
+            return self.usage
+        if self.meter.usage is not None:
+            return self.meter.usage
+        if not self.meter.content:
+            return None
+        size = 0 if self.signals is None else self.signals.input_tokens
+        return Usage(input=size, output=self.meter.deltas, estimated=True)
+
+    # --- what goes out ---
+
+    def fields(self, deployment: Deployment) -> Mapping[str, Any]:
+        """Request fields that the deployment and the decision override; the decision wins."""
+        chosen = {} if self.decision is None else self.decision.set
+        if not deployment.set:
+            return chosen
+        return {**deployment.set, **chosen}
+
+    def headers(self) -> Headers:
+        """The `x-pointsman-*` headers of every inference answer."""
+        out: Headers = [(b"x-pointsman-request-id", self.caller.id.encode())]
+        decision = self.decision
+        if decision is None:
+            return out
+        out.append((b"x-pointsman-policy", self.snapshot.labels.get(decision.policy, b"")))
+        out.append((b"x-pointsman-route", decision.route.encode()))
+        target = self.target
+        out.append((b"x-pointsman-group", (decision.group if target is None else target.group).encode()))
+        if target is not None:
+            out.append((b"x-pointsman-deployment", target.deployment.encode()))
+        if decision.score is not None:
+            out.append((b"x-pointsman-score", b"%.4f" % decision.score))
+        out.append((b"x-pointsman-attempts", b"%d" % self.tries))
+        return out
+
+    def stream_headers(self) -> Headers:
+        return STREAM_HEADERS + self.headers()

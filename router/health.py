@@ -1,0 +1,104 @@
+"""What is known of each deployment from its own traffic: calls in flight, failures in a row, cooldowns.
+
+Decides nothing about a request: `plan` does, from the `Load` this gives. State is kept by deployment name, so it
+survives a reload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
+from router.types import Load
+
+FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools at once
+FIRST_COOLDOWN_S = 1.0
+LONGEST_COOLDOWN_S = 30.0  # doubling from 1 s, as Envoy's ejection grows with each return
+LONGEST_RETRY_AFTER_S = 300.0
+KEY_COOLDOWN_S = 30.0  # our own key was refused: only the operator can mend that
+
+
+class Health:
+    """Passive health. One per process."""
+
+    def __init__(self) -> None:
+        self._in_flight: dict[str, int] = {}
+        self._cooling: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._last_error: dict[str, str] = {}
+        self._draining: set[str] = set()
+
+    def load(self, now: float) -> Load:
+        """What is known now, as a value: it goes into the record."""
+        if not self._cooling:
+            return Load(now=now, in_flight=self._in_flight.copy())
+        limited = frozenset(name for name in self._cooling if self._last_error.get(name) in ("429", "529"))
+        return Load(now=now, in_flight=self._in_flight.copy(), cooling=self._cooling.copy(), limited=limited)
+
+    def begin(self, deployment: str) -> int:
+        count = self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
+        return count
+
+    def end(self, deployment: str) -> int:
+        count = self._in_flight[deployment] = max(0, self._in_flight.get(deployment, 0) - 1)
+        return count
+
+    def succeeded(self, deployment: str) -> None:
+        if deployment in self._failures:
+            del self._failures[deployment]
+            self._last_error.pop(deployment, None)
+            if deployment not in self._draining:
+                self._cooling.pop(deployment, None)
+
+    def failed(self, deployment: str, error: PointsmanError, now: float) -> None:
+        """Count a failure that is the deployment's own, and cool it when that is due."""
+        failures = self._failures[deployment] = self._failures.get(deployment, 0) + 1
+        self._last_error[deployment] = str(error.status) if isinstance(error, UpstreamStatus) else error.code
+        cool_s = 0.0
+        if isinstance(error, UpstreamStatus) and error.status in (401, 403):
+            cool_s = KEY_COOLDOWN_S
+        elif error.retry_after_s is not None:
+            cool_s = min(error.retry_after_s, LONGEST_RETRY_AFTER_S)
+        elif isinstance(error, ConnectFailed):
+            cool_s = FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8)
+        elif failures >= FAILURES_TO_COOL:
+            cool_s = FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8)
+        if cool_s and deployment not in self._draining:
+            self._cooling[deployment] = now + (cool_s if error.retry_after_s else min(cool_s, LONGEST_COOLDOWN_S))
+
+    def drain(self, deployment: str) -> None:
+        """Send nothing new to a deployment until `undrain`."""
+        self._draining.add(deployment)
+        self._cooling[deployment] = float("inf")
+
+    def undrain(self, deployment: str) -> None:
+        self._draining.discard(deployment)
+        self._cooling.pop(deployment, None)
+
+    def keep(self, deployments: Iterable[str]) -> None:
+        """Forget every deployment not named here."""
+        names = set(deployments)
+        for table in (self._cooling, self._failures, self._last_error):
+            for gone in table.keys() - names:
+                del table[gone]
+        for gone in [name for name, count in self._in_flight.items() if name not in names and count == 0]:
+            del self._in_flight[gone]
+        self._draining &= names
+
+    def view(self, now: float) -> Mapping[str, Mapping[str, Any]]:
+        """For the admin port: deployment -> in_flight, cooling_s, failures, last_error, draining, up."""
+        names = {*self._in_flight, *self._cooling, *self._failures, *self._draining}
+        return {name: self.of(name, now) for name in names}
+
+    def of(self, name: str, now: float) -> Mapping[str, Any]:
+        cooling = self._cooling.get(name, 0.0) > now
+        draining = name in self._draining
+        return {
+            "in_flight": self._in_flight.get(name, 0),
+            "cooling_s": round(self._cooling[name] - now, 3) if cooling and not draining else 0.0,
+            "failures": self._failures.get(name, 0),
+            "last_error": self._last_error.get(name),
+            "draining": draining,
+            "up": not cooling,
+        }

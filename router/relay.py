@@ -1,0 +1,237 @@
+"""Carries one request to the plan's targets and the answer back, until one answers or none is left.
+
+The only place that retries: `plan.after` says whether and where, and never past the commit point. It moves
+bytes and keeps times; what the bytes mean is the codec's and the meter's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from time import perf_counter
+
+from router.errors import BadAnswer, Overloaded, PointsmanError, RateLimited, Truncated, UpstreamError, UpstreamStatus
+from router.exchange import Exchange, Headers, Watch
+from router.flight import Flight
+from router.health import Health
+from router.metrics import Metrics
+from router.plan import after
+from router.seams import Call, Codec, Meter, Reply
+from router.types import Attempt, Deployment, Target
+from router.wire.body import outgoing
+
+PATHS = {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
+WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
+ERROR_LIMIT = 1024 * 1024
+OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
+RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
+
+
+class Relay:
+    """Relays flights. One per process; holds nothing of a flight."""
+
+    def __init__(self, health: Health, metrics: Metrics) -> None:
+        self._health = health
+        self._metrics = metrics
+
+    async def run(self, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+        """Answer the client from the first target that can. Raises the last error when none could."""
+        plan = flight.plan
+        if not plan.targets:
+            raise self._nothing_serves(flight)
+        target: Target | None = plan.targets[0]
+        while target is not None:
+            try:
+                await self._attempt(target, flight, exchange, codec)
+                return
+            except UpstreamError as error:
+                target = None if exchange.committed else after(plan, tuple(flight.attempts), error)
+                if target is None:
+                    raise
+
+    def _nothing_serves(self, flight: Flight) -> PointsmanError:
+        wait_s = flight.plan.retry_after_s
+        if wait_s is not None and flight.load is not None and flight.load.limited:
+            sentence = f"every deployment that may serve this is rate-limited; try again in {wait_s:.0f} s"
+            return RateLimited(sentence, retry_after_s=wait_s)
+        return Overloaded("no deployment can serve this now; try again soon", retry_after_s=wait_s or 1.0)
+
+    async def _attempt(self, target: Target, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+        """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""
+        name = target.deployment
+        deployment = flight.snapshot.config.deployments[name]
+        timeouts, stream = deployment.timeouts, flight.request.stream
+        flight.target = target
+        watch = flight.watch
+        idle_s = timeouts.idle_s if stream else timeouts.total_s
+        watch.attempt(timeouts.first_byte_s, idle_s, timeouts.total_s, flight.stream_headers() if stream else None)
+        self._metrics.in_flight(name, self._health.begin(name))
+        flight.begin_attempt(perf_counter())
+        error: PointsmanError | None = None
+        try:
+            await self._call(deployment, flight, exchange, codec)
+        except asyncio.CancelledError:
+            reason = watch.reason()
+            if not isinstance(reason, PointsmanError):
+                raise
+            error = reason
+            raise error from None
+        except UpstreamError as raised:
+            error = raised
+            raise
+        finally:
+            watch.rest()
+            self._metrics.in_flight(name, self._health.end(name))
+            flight.attempts.append(
+                Attempt(
+                    deployment=name,
+                    group=target.group,
+                    status=error.status if isinstance(error, UpstreamStatus) else flight.status,
+                    error=None if error is None else error.code,
+                    ttft_s=flight.attempt_ttft_s,
+                )
+            )
+            self._judge(deployment, error)
+
+    def _judge(self, deployment: Deployment, error: PointsmanError | None) -> None:
+        """Tell health how the attempt ended. A client's mistake or leave says nothing of the deployment."""
+        if error is None:
+            self._health.succeeded(deployment.name)
+        elif isinstance(error, UpstreamStatus):
+            if error.status in (*OUR_FAULT, 408, 429, 529) or error.status >= 500:
+                self._health.failed(deployment.name, error, asyncio.get_running_loop().time())
+        elif isinstance(error, UpstreamError):
+            self._health.failed(deployment.name, error, asyncio.get_running_loop().time())
+
+    async def _call(self, deployment: Deployment, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+        request = flight.request
+        call = Call(
+            path=PATHS[request.dialect],
+            body=outgoing(request, deployment.model, fields=flight.fields(deployment)),
+            headers=flight.forwarded,
+            stream=request.stream,
+        )
+        reply = await flight.snapshot.upstreams[deployment.name].open(call)
+        try:
+            flight.watch.alive()
+            flight.status = reply.status
+            if reply.status != 200:
+                raise await _error_status(reply, deployment)
+            kind = reply.headers.get("content-type", "")
+            if not request.stream:
+                await self._whole(reply, kind, flight, exchange, codec)
+            elif "event-stream" in kind:
+                await self._stream(reply, flight, exchange, codec.meter(request))
+            else:
+                raise BadAnswer("the upstream answered a streaming request without a stream")
+        finally:
+            await reply.aclose()
+
+    async def _whole(self, reply: Reply, kind: str, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+        answer = await _read_all(reply, WHOLE_LIMIT)
+        flight.usage = codec.usage(answer)
+        flight.first_content(perf_counter())
+        headers = [(b"content-type", kind.encode("latin-1") or b"application/json"), *_relayed(reply.headers)]
+        sent = exchange.answer(200, headers + flight.headers(), answer)
+        flight.committed(perf_counter())
+        await sent
+
+    async def _stream(self, reply: Reply, flight: Flight, exchange: Exchange, meter: Meter) -> None:
+        """Pass events on as they come. Until the first content they are held, so that a failure before it can
+        still be mended elsewhere without the client seeing a second beginning."""
+        flight.meter = meter
+        watch = flight.watch
+        held: list[bytes] = []
+        while not meter.done and (data := await reply.read()):
+            watch.alive()
+            out = meter.feed(data)
+            if exchange.committed:
+                if out:
+                    await exchange.stream(out)
+                continue
+            if out:
+                held.append(out)
+            if meter.content or meter.done:
+                watch.content = True
+                flight.first_content(perf_counter())
+                if not exchange.started:
+                    await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
+                flight.committed(perf_counter())
+                await exchange.stream(b"".join(held))
+        flight.last_content(perf_counter())
+        if meter.failed is not None:
+            raise meter.failed
+        await exchange.end(self._tail(meter, exchange, held))
+        if meter.done:
+            await self._to_the_end(reply)
+
+    def _tail(self, meter: Meter, exchange: Exchange, held: list[bytes]) -> bytes:
+        tail = meter.close()
+        if exchange.committed:
+            return tail
+        raise Truncated("the upstream's stream ended without an answer")
+
+    async def _to_the_end(self, reply: Reply) -> None:
+        """Read the last bytes that frame the answer, if they are there at once, so the connection can be kept."""
+        try:
+            async with asyncio.timeout(0.05):
+                while await reply.read():
+                    pass
+        except (TimeoutError, UpstreamError):
+            pass  # the answer is complete; the connection is closed instead of kept
+
+
+async def _read_all(reply: Reply, limit: int) -> bytes:
+    first = await reply.read()
+    parts, size = [first], len(first)
+    while data := await reply.read():
+        parts.append(data)
+        size += len(data)
+        if size > limit:
+            raise BadAnswer(f"the upstream's answer is larger than {limit} bytes")
+    return first if len(parts) == 1 else b"".join(parts)
+
+
+async def _error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
+    """The upstream's error as ours. Its body is the client's to see unless it may speak of our key."""
+    status = reply.status
+    if not 400 <= status <= 599:
+        return BadAnswer(f"the upstream answered with status {status}")
+    try:
+        body = await _read_all(reply, ERROR_LIMIT)
+    except UpstreamError:
+        body = b""
+    secret = deployment.api_key.encode()
+    if status in OUR_FAULT or (len(secret) > 4 and secret in body):
+        body = b""
+    return UpstreamStatus(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Seconds from `retry-after-ms` or `retry-after` (seconds or an HTTP date; RFC 9110 section 10.2.3)."""
+    if (ms := headers.get("retry-after-ms")) is not None:
+        try:
+            return max(0.0, float(ms) / 1000)
+        except ValueError:
+            pass
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    from email.utils import parsedate_to_datetime
+    from time import time
+
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+    except ValueError:
+        return None
+
+
+def _relayed(headers: Mapping[str, str]) -> Headers:
+    """The upstream's headers that the client may see, by allowlist."""
+    return [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items() if name.startswith(RELAYED)
+    ]

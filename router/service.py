@@ -1,0 +1,278 @@
+"""The life of a request, steps 2 to 12 of docs/design.md section 2, in order; and the snapshot in force.
+
+Everything here is sequence: what is read, decided, planned, relayed, measured and recorded is done by the
+module of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from hashlib import blake2b, sha256
+from time import localtime, perf_counter, time
+
+from router import policy as policies
+from router import record, signals
+from router.decide import decide, pins
+from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
+from router.exchange import Exchange, Headers, Watch
+from router.flight import Flight, Snapshot
+from router.health import Health
+from router.metrics import Metrics
+from router.plan import plan
+from router.relay import Relay
+from router.seams import Codec, Recorder, Store
+from router.types import (
+    Abstain,
+    Caller,
+    Decision,
+    Dialect,
+    NeedScore,
+    Outcome,
+    Policy,
+    Prompt,
+    Record,
+    Request,
+    Score,
+    Session,
+)
+
+log = logging.getLogger("pointsman.service")
+
+FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
+SESSION_SAMPLE = 2048  # characters of each text that name a conversation without a session id
+
+
+class Service:
+    """Serves requests on one snapshot at a time. One per process."""
+
+    def __init__(self, snapshot: Snapshot, store: Store, recorder: Recorder, metrics: Metrics, health: Health) -> None:
+        self.snapshot = snapshot
+        self.store = store
+        self.recorder = recorder
+        self.metrics = metrics
+        self.health = health
+        self._relay = Relay(health, metrics)
+
+    async def serve(
+        self, dialect: Dialect, codec: Codec, body: bytes, caller: Caller, exchange: Exchange, started: float
+    ) -> None:
+        """Answer one inference request. Every way out leaves a record and an answer in the caller's dialect."""
+        snapshot = self.snapshot
+        snapshot.flights += 1
+        flight = Flight(caller, snapshot, started, draw_of(caller.id))
+        watch = flight.watch = Watch(exchange)
+        error: PointsmanError | None = None
+        try:
+            await self._fly(flight, codec, body, exchange)
+        except PointsmanError as raised:
+            error = raised
+        except asyncio.CancelledError:
+            reason = watch.reason()
+            if not isinstance(reason, PointsmanError):
+                error = Cancelled("the gateway stopped")
+                raise
+            error = reason
+        except Exception:  # the outermost seam: a mistake of ours must not take the gateway down
+            log.exception("internal error", extra={"request_id": caller.id})
+            error = PointsmanError("internal error; the request id finds it in the gateway's log")
+        finally:
+            await watch.stop()
+            if error is not None:
+                await self._fail(flight, codec, exchange, error)
+            snapshot.flights -= 1
+            self._conclude(flight, dialect, exchange, error)
+
+    async def _fly(self, flight: Flight, codec: Codec, body: bytes, exchange: Exchange) -> None:
+        flight.request = flight.read = codec.decode(body)
+        await self.decide(flight)
+        flight.forwarded = forwarded(flight.caller.headers)
+        await self._relay.run(flight, exchange, codec)
+        await self._remember(flight)
+
+    async def decide(self, flight: Flight) -> None:
+        """Steps 3 to 8: from the decoded request to the plan. Calls no upstream."""
+        request, snapshot = flight.request, flight.snapshot
+        config = snapshot.config
+        chosen = policies.select(config, request.model)
+        flight.text = signals.user_text(request)
+        now = localtime()
+        flight.signals = found = signals.extract(
+            request,
+            flight.caller,
+            text=flight.text,
+            named_headers=snapshot.named_headers,
+            hour=now.tm_hour,
+            weekday=now.tm_wday,
+        )
+        flight.load = load = self.health.load(asyncio.get_running_loop().time())
+        if isinstance(chosen, Decision):
+            flight.decision, flight.policy = chosen, policies.direct(config, chosen)
+        else:
+            flight.policy = chosen
+            flight.session_id, flight.session = await self._session(flight, chosen)
+            scores = flight.scores
+            while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
+                scores[step.scorer] = await self._score(flight, step.scorer)
+            flight.decision = step
+        flight.plan = plan(flight.decision, flight.policy, config, load, found, flight.draw)
+
+    async def _session(self, flight: Flight, policy: Policy) -> tuple[str | None, Session | None]:
+        if policy.pin is None:
+            return None, None
+        session_id = session_id_of(flight.request, flight.caller)
+        if session_id is None:
+            return None, None
+        try:
+            return session_id, await self.store.session(session_id)
+        except ConnectionError:
+            return session_id, None  # the store counts its own failures; the request goes on without a pin
+
+    async def _score(self, flight: Flight, name: str) -> Score | Abstain:
+        """One scorer's answer. A scorer that is missing or breaks abstains: the policy's default serves."""
+        scorer = flight.snapshot.scorers.get(name)
+        begun = perf_counter()
+        answer: Score | Abstain
+        if scorer is None:
+            answer = Abstain(scorer=name, reason="missing")
+        else:
+            try:
+                got = scorer.score(Prompt(text=flight.text, signals=flight.signals or signals.NONE))
+                answer = got if isinstance(got, Score | Abstain) else await got
+            except Exception as error:  # noqa: BLE001  the seam to scorers: none of their faults may fail a request
+                log.warning("scorer %s failed: %s", name, type(error).__name__, extra={"request_id": flight.caller.id})
+                answer = Abstain(scorer=name, reason="error")
+        self.metrics.score(name, perf_counter() - begun, answer)
+        return answer
+
+    async def _remember(self, flight: Flight) -> None:
+        """Pin the conversation where it was served."""
+        decision, target = flight.decision, flight.target
+        if flight.session_id is None or decision is None or target is None or flight.signals is None:
+            return
+        pin = flight.policy.pin
+        if pin is None or not pins(flight.policy, flight.signals, decision):
+            return
+        session = Session(id=flight.session_id, group=target.group, deployment=target.deployment, route=decision.route)
+        try:
+            await self.store.touch(session, pin.ttl_s)
+        except ConnectionError:
+            pass  # counted by the store
+
+    async def _fail(self, flight: Flight, codec: Codec, exchange: Exchange, error: PointsmanError) -> None:
+        """Tell the client, in the shape that fits how far the answer had come."""
+        if exchange.ended or exchange.left:
+            return
+        request_id = flight.caller.id
+        if exchange.started:
+            await exchange.end(codec.error_event(error, request_id))
+            return
+        status, body = error.status, codec.error(error, request_id)
+        if isinstance(error, UpstreamStatus):
+            status, body = _upstreams_own(error, body)
+        await exchange.answer(status, error_headers(error) + flight.headers(), body)
+
+    def _conclude(self, flight: Flight, dialect: Dialect, exchange: Exchange, error: PointsmanError | None) -> None:
+        """Steps 11 and 12: one record, which metrics, log and store all read."""
+        now = perf_counter()
+        partial = error is not None and exchange.committed and flight.status == 200
+        written = record.build(
+            book=flight.snapshot.book,
+            caller=flight.caller,
+            time=time(),
+            dialect=dialect,
+            outcome=outcome_of(error, partial),
+            request=flight.read,
+            policy=flight.policy.name if flight.decision is not None else None,
+            signals=flight.signals,
+            scores=flight.scores,
+            decision=flight.decision,
+            attempts=tuple(flight.attempts),
+            usage=flight.tokens(),
+            timing=flight.timing(now),
+            partial=partial,
+            session=flight.session_id,
+            draw=flight.draw,
+            pinned=flight.session,
+            load=flight.load,
+        )
+        self.metrics.observe(written)
+        self.recorder.write(written)
+        log_request(written)
+
+
+def log_request(written: Record) -> None:
+    """One line a request, for those that turn it on (INFO); failures always (WARNING)."""
+    level = logging.INFO if written.outcome in ("ok", "client_error", "cancelled") else logging.WARNING
+    if log.isEnabledFor(level):
+        from router.logs import request_fields
+
+        log.log(level, "request", extra=request_fields(written))
+
+
+def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
+    """The record's outcome for an error, or its absence."""
+    match error:
+        case None:
+            return "ok"
+        case Cancelled():
+            return "cancelled"
+        case BadRequest():
+            return "client_error"
+        case TimedOut():
+            return "timeout"
+        case UpstreamStatus() if 400 <= error.status < 500 and error.status not in (401, 403, 408, 429):
+            return "client_error"
+        case Truncated():
+            return "upstream_truncated"
+        case UpstreamError():
+            return "upstream_truncated" if partial else "upstream_error"
+        case _:
+            return "refused" if error.status in (401, 429, 503) else "upstream_error"
+
+
+def _upstreams_own(error: UpstreamStatus, ours: bytes) -> tuple[int, bytes]:
+    """The upstream's status and body where they are the client's to see: its own mistakes and limits."""
+    if error.status in (401, 403):
+        return 502, ours  # the gateway's key is not the client's business
+    body = error.body.strip()
+    if error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
+        return error.status, ours
+    return error.status, error.body
+
+
+def error_headers(error: PointsmanError) -> Headers:
+    """Content type, and Retry-After where it is known, rounded up as the header counts whole seconds."""
+    headers: Headers = [(b"content-type", b"application/json")]
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % max(1, -(-error.retry_after_s // 1))))
+        if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:
+            headers.append((b"retry-after-ms", error.headers["retry-after-ms"].encode("latin-1")))
+    return headers
+
+
+def draw_of(request_id: str) -> float:
+    """The request's chance in [0, 1), from its id, so that a record replays."""
+    return int.from_bytes(sha256(request_id.encode()).digest()[:6]) / 2**48
+
+
+def forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """The client's headers that upstreams may see, by allowlist."""
+    return {name: headers[name] for name in FORWARDED if name in headers}
+
+
+def session_id_of(request: Request, caller: Caller) -> str | None:
+    """A digest that names the conversation: the client's own id, else what every turn of it begins with."""
+    said = caller.session or request.user
+    digest = blake2b(digest_size=16, key=caller.tenant.encode()[:64])
+    digest.update(request.model.encode())
+    if said:
+        digest.update(b"\0id\0" + said.encode())
+        return digest.hexdigest()
+    for turn in request.turns:
+        for text in turn.texts:
+            digest.update(text[:SESSION_SAMPLE].encode("utf-8", "surrogatepass") + b"\0")
+        if turn.role == "user":
+            return digest.hexdigest()
+    return None
