@@ -12,6 +12,7 @@ PointsmanError
 │   ├── ConnectFailed 502
 │   ├── TimedOut 504            `clock` says which of connect, first_byte, idle, total
 │   ├── Truncated 502           the answer ended before its terminal event
+│   ├── CannotStart 502         a process of ours that serves a model does not come up
 │   ├── BadAnswer 502           not HTTP, not JSON, or an error event before any content
 │   └── UpstreamStatus          the upstream answered with this error status
 ├── Overloaded 503              nothing can serve now; carries retry_after_s
@@ -117,6 +118,10 @@ class TimedOut(UpstreamError):
 
 class Truncated(UpstreamError):
     code = "upstream_truncated"
+
+
+class CannotStart(UpstreamError):
+    code = "upstream_cannot_start"
 
 
 class BadAnswer(UpstreamError):
