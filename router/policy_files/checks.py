@@ -1,0 +1,161 @@
+"""What one policy or one deployment says that cannot be meant: empty bands, dead routes, impossible conditions.
+
+Whether a name exists is `references`' question, and whether a policy does what its examples say `examples`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from typing import Final
+
+from router.errors import Mistake
+from router.policy_files.conditions import check_when, implies
+from router.policy_files.onto import suggestion
+from router.policy_files.positions import Document, Path
+from router.policy_files.shapes import mapping
+from router.types import Band, Deployment, Policy, ScoreRule
+
+_TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
+_STORES: Final = ("redis://", "rediss://", "unix://")
+
+
+def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
+    """Mistakes in what a well-typed policy means."""
+    for index, route in enumerate(policy.routes):
+        path: Path = ("routes", index)
+        if route.group is None and route.score is None:
+            yield document.mistake(path, "the route leads nowhere; give it a group, or a score with bands")
+        if route.group is not None and route.score is not None:
+            yield document.mistake(
+                (*path, "score"), "the route has a group too; keep one of group and score", at_key=True
+            )
+        if route.score is not None:
+            yield from _check_bands(document, (*path, "score"), route.score)
+        if route.when is not None:
+            yield from check_when(document, (*path, "when"), route.when)
+    yield from _check_reach(document, policy)
+    yield from _check_fallback(document, policy)
+    if policy.pin is not None and not policy.pin.ttl_s > 0:
+        yield document.mistake(("pin", "ttl"), "must be more than 0; leave pin out to pin nothing")
+    for index, name in enumerate(policy.order):
+        if name in policy.order[:index]:
+            yield document.mistake(("order", index), "this group is in the order already; remove one")
+    if policy.target is not None:
+        yield from _check_target(document, policy.target)
+
+
+def warnings(document: Document, policy: Policy) -> Iterator[Mistake]:
+    """What is allowed and yet likely not what was meant."""
+    if policy.target is not None:
+        yield document.mistake(("target",), "is checked but not yet acted on; the bands stay as written", at_key=True)
+    if policy.routes and not policy.examples:
+        yield document.mistake((), "this policy has no examples; a few would be run at every check and reload")
+
+
+def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mistake]:
+    """Mistakes in one deployment."""
+    base: Path = ("deployments", deployment.name)
+    if deployment.upstream == "openai" and not deployment.base_url:
+        yield document.mistake((*base, "base_url"), "an openai deployment needs base_url, up to and including /v1")
+    elif deployment.base_url and not deployment.base_url.startswith(("http://", "https://")):
+        yield document.mistake((*base, "base_url"), "must begin with http:// or https://")
+    elif any(not character.isprintable() or character.isspace() for character in deployment.base_url):
+        yield document.mistake((*base, "base_url"), "a URL holds no spaces, line breaks or control characters")
+    if deployment.upstream in ("openai", "litellm") and not deployment.model:
+        yield document.mistake((*base, "model"), f"an {deployment.upstream} deployment needs the upstream's model name")
+    if not deployment.api_key:
+        yield document.mistake((*base, "api_key"), "is empty; write none to send no key")
+    elif not (deployment.api_key.isascii() and deployment.api_key.isprintable()):
+        yield document.mistake(
+            (*base, "api_key"), "holds a character that no HTTP header carries, such as a line break"
+        )
+    if not deployment.dialects:
+        yield document.mistake((*base, "dialects"), "must list at least one dialect, such as chat")
+    for name in ("context_window", "max_in_flight"):
+        value: int | None = getattr(deployment, name)
+        if value is not None and value < 1:
+            yield document.mistake((*base, name), "must be at least 1; leave it out for no limit")
+    for one in fields(deployment.timeouts):
+        if not getattr(deployment.timeouts, one.name) > 0:
+            yield document.mistake((*base, "timeouts", one.name), "must be more than 0 seconds")
+    if deployment.price is not None:
+        for one in fields(deployment.price):
+            if (getattr(deployment.price, one.name) or 0) < 0:
+                yield document.mistake((*base, "price", one.name), "a price is 0 or more US dollars per million tokens")
+    for name in ("model", "stream", "messages"):
+        if name in deployment.set:
+            yield document.mistake((*base, "set", name), f"the field {name} is the gateway's own to set", at_key=True)
+
+
+def check_store(document: Document) -> Iterator[Mistake]:
+    """`store` names a Redis, or is left out for memory."""
+    store = document.data.get("store")
+    if store is not None and not (isinstance(store, str) and store.startswith(_STORES)):
+        yield document.mistake(
+            ("store",), f"must begin with {', '.join(_STORES)}; leave it out to keep state in memory"
+        )
+
+
+def _check_bands(document: Document, path: Path, rule: ScoreRule) -> Iterator[Mistake]:
+    if len(rule.bands) < 2:
+        yield document.mistake((*path, "bands"), "a score needs at least two bands; for one group, write group")
+    floor = 0.0
+    for index, band in enumerate(rule.bands):
+        here: Path = (*path, "bands", index)
+        last = index == len(rule.bands) - 1
+        if last and band.below is not None:
+            yield document.mistake((*here, "below"), "the last band takes every higher score; remove its below")
+        elif not last and band.below is None:
+            yield document.mistake(here, "only the last band goes without below; the bands after this one get nothing")
+        elif band.below is not None and not floor < band.below <= 1:
+            yield document.mistake((*here, "below"), _band_message(band, floor))
+        floor = band.below if band.below is not None and floor < band.below <= 1 else floor
+    if len(rule.bands) > 1 and rule.bands[-1].below is None and floor == 1:
+        yield document.mistake(
+            (*path, "bands", len(rule.bands) - 1), "only a score of exactly 1 leads here; lower the below above it"
+        )
+
+
+def _band_message(band: Band, floor: float) -> str:
+    if band.below is not None and 0 < band.below <= floor:
+        return f"no score can fall here: the band above ends at {floor:g} already, and bands go from low to high"
+    return "must be above 0 and at most 1, as scores are"
+
+
+def _check_reach(document: Document, policy: Policy) -> Iterator[Mistake]:
+    """A route whose requests all go to routes above it. A route with a score decides too: an abstention leads to
+    the policy's default, not on to the next route."""
+    for index, route in enumerate(policy.routes):
+        for earlier, above in enumerate(policy.routes[:index]):
+            if implies(route.when, above.when):
+                why = "takes every request" if implies(None, above.when) else "takes every request that this one would"
+                message = f"no request gets here: routes[{earlier}] above {why}; move this route up or narrow that one"
+                yield document.mistake(("routes", index), message)
+                break
+
+
+def _check_fallback(document: Document, policy: Policy) -> Iterator[Mistake]:
+    """Groups may fall back on each other (a plan visits each once); a group on itself is a mistake."""
+    for name, others in policy.fallback.items():
+        for index, other in enumerate(others):
+            path: Path = ("fallback", name, index)
+            if other == name:
+                yield document.mistake(path, "a group cannot fall back on itself; its deployments are all tried first")
+            elif other in others[:index]:
+                yield document.mistake(path, "this group is in the list already; remove one")
+
+
+def _check_target(document: Document, target: Mapping[str, object]) -> Iterator[Mistake]:
+    if not target:
+        yield document.mistake(("target",), f"names no target; known: {', '.join(_TARGETS)}")
+    for name, limit in target.items():
+        path: Path = ("target", name)
+        at_most = (mapping(limit) or {}).get("at_most")
+        if name not in _TARGETS:
+            yield document.mistake(path, f"unknown key '{name}'{suggestion(name, _TARGETS)}", at_key=True)
+        elif isinstance(at_most, bool) or not isinstance(at_most, int | float) or len(mapping(limit) or {}) != 1:
+            yield document.mistake(path, "must be {at_most: NUMBER}")
+        elif not (at_most > 0 and (at_most < 1 or name == "cost_per_1k")):
+            wanted = "more than 0" if name == "cost_per_1k" else "more than 0 and less than 1"
+            yield document.mistake((*path, "at_most"), f"must be {wanted}")

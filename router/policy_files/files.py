@@ -1,0 +1,53 @@
+"""The bytes of a configuration directory and their digest. Nothing is parsed here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+
+from router.errors import ConfigError, Mistake
+from router.policy_files.positions import MAX_BYTES
+
+GROUPS, SCORERS = "groups.yaml", "scorers.yaml"
+
+
+def read_directory(directory: FilePath) -> dict[str, bytes]:
+    """The files that make up the configuration, by name: `*.yaml`, not hidden, not in folders below.
+
+    At most one byte more than the limit is read of each. Raises ConfigError when the directory cannot be read.
+    """
+    found: dict[str, bytes] = {}
+    unreadable: list[Mistake] = []
+    try:
+        paths = sorted(path for path in directory.iterdir() if is_config_file(path))
+    except OSError as error:
+        raise ConfigError([_mistake(directory, f"cannot read this directory: {error.strerror}")]) from error
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found[path.name] = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            unreadable.append(_mistake(path, f"cannot read this file: {error.strerror}"))
+    if unreadable:
+        raise ConfigError(unreadable)
+    return found
+
+
+def is_config_file(path: FilePath) -> bool:
+    """Whether a path's name is one that is loaded; editors' lock and swap files are hidden or end otherwise."""
+    return path.suffix == ".yaml" and not path.name.startswith(".")
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """sha256 over names and bytes in name order, hex. Variables stand as written, so no secret goes in."""
+    total = hashlib.sha256()
+    for name in sorted(files):
+        for part in (name.encode(), files[name]):
+            total.update(len(part).to_bytes(8, "big"))  # lengths keep ("a", "bc") apart from ("ab", "c")
+            total.update(part)
+    return total.hexdigest()
+
+
+def _mistake(path: FilePath, message: str) -> Mistake:
+    return Mistake(file=str(path), line=1, column=1, path="(file)", message=message)

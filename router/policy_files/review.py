@@ -1,0 +1,166 @@
+"""A directory of YAML files becomes a `Config`, or the list of everything that is wrong with it.
+
+Boot and reload go through `load` alike. Each step gathers mistakes and goes on, so that one run tells all; the
+configuration exists only when there is none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Final
+
+from router.errors import ConfigError, Mistake
+from router.policy_files import checks, references, shapes
+from router.policy_files.files import GROUPS, SCORERS, digest, read_directory
+from router.policy_files.onto import parse, suggestion
+from router.policy_files.positions import Document, read
+from router.policy_files.shapes import mapping
+from router.policy_files.variables import Variables
+from router.types import Config, Deployment, Group, Policy, ScorerSpec
+
+VERSION: Final = 1
+_GROUPS_KEYS: Final = ("version", "groups", "deployments", "store")
+_SCORERS_KEYS: Final = ("version", "scorers")
+# Without a scorers.yaml both names mean the shipped lexical scorer.
+DEFAULT_SCORERS: Final[Mapping[str, ScorerSpec]] = {
+    name: ScorerSpec(name=name, kind="lexical") for name in ("difficulty", "lexical")
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What a directory holds: `config` is None exactly when there are mistakes. `examples` counts those run."""
+
+    config: Config | None
+    mistakes: tuple[Mistake, ...] = ()
+    warnings: tuple[Mistake, ...] = ()
+    examples: int = 0
+
+
+def load(directory: FilePath, environ: Mapping[str, str] | None = None) -> Config:
+    """The configuration in a directory. Raises ConfigError with every mistake.
+
+    `environ` is where `${NAME}` is looked up; the process's environment when None.
+    """
+    found = review(directory, environ)
+    if found.config is None:
+        raise ConfigError(found.mistakes)
+    return found.config
+
+
+def review(directory: FilePath, environ: Mapping[str, str] | None = None) -> Review:
+    """The configuration in a directory with its warnings, or every mistake in it. Never raises ConfigError."""
+    try:
+        files = read_directory(directory)
+    except ConfigError as error:
+        return Review(config=None, mistakes=error.mistakes)
+    variables = Variables(os.environ if environ is None else environ)
+    documents: dict[str, Document] = {}
+    mistakes: list[Mistake] = []
+    for name, content in files.items():
+        document, wrong = read(str(directory / name), content, variables, shapes.free_form)
+        mistakes.extend(wrong)
+        if document is not None:
+            documents[name] = document
+            mistakes.extend(_version(document))
+    if GROUPS not in files:
+        mistakes.append(_file_mistake(directory / GROUPS, "this file is missing; it names groups and deployments"))
+    if not set(files) - {GROUPS, SCORERS}:
+        mistakes.append(_file_mistake(directory, "no policy here; add a file such as default.yaml"))
+    return _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes)
+
+
+def _judge(documents: Mapping[str, Document], *, has_scorers: bool, digest: str, mistakes: list[Mistake]) -> Review:
+    groups_file, scorers_file = documents.get(GROUPS), documents.get(SCORERS)
+    policy_files = [document for name, document in documents.items() if name not in (GROUPS, SCORERS)]
+    groups: dict[str, Group] = {}
+    deployments: dict[str, Deployment] = {}
+    scorers: dict[str, ScorerSpec] = {} if has_scorers else dict(DEFAULT_SCORERS)
+    policies: list[tuple[Document, Policy]] = []
+    warnings: list[Mistake] = []
+    names = references.known(groups_file, scorers_file, list(DEFAULT_SCORERS), has_scorers)
+    if groups_file is not None:
+        mistakes.extend(_parse_groups(groups_file, groups, deployments))
+        mistakes.extend(references.check_groups(groups_file, names))
+        warnings.extend(references.unused_deployments(groups_file))
+    if scorers_file is not None:
+        mistakes.extend(_parse_scorers(scorers_file, scorers))
+    for document in policy_files:
+        policy, wrong = parse(Policy, shapes.policy(document), document)
+        mistakes.extend(wrong)
+        mistakes.extend(references.check_policy(document, names))
+        if policy is not None:
+            policies.append((document, policy))
+            mistakes.extend(checks.check_policy(document, policy))
+            warnings.extend(checks.warnings(document, policy))
+    mistakes.extend(references.claimed_twice(policy_files))
+    ordered = tuple(sorted(dict.fromkeys(mistakes), key=lambda one: (one.file, one.line, one.column, one.path)))
+    if ordered:
+        return Review(config=None, mistakes=ordered, warnings=tuple(warnings))
+    config = Config(
+        policies={policy.name: policy for _, policy in policies},
+        models={model: policy for _, policy in policies for model in policy.models},
+        groups=groups,
+        deployments=deployments,
+        scorers=scorers,
+        digest=digest,
+        store=groups_file.data.get("store") if groups_file is not None else None,
+    )
+    return Review(config=config, warnings=tuple(warnings), examples=sum(len(one.examples) for _, one in policies))
+
+
+def _parse_groups(
+    document: Document, groups: dict[str, Group], deployments: dict[str, Deployment]
+) -> Iterator[Mistake]:
+    yield from _only(document, _GROUPS_KEYS)
+    yield from _section(document, "groups")
+    yield from _section(document, "deployments")
+    for name in mapping(document.data.get("groups")) or {}:
+        group, wrong = parse(Group, shapes.group(document, name), document)
+        yield from wrong
+        if group is not None:
+            groups[name] = group
+    for name in mapping(document.data.get("deployments")) or {}:
+        deployment, wrong = parse(Deployment, shapes.deployment(document, name), document)
+        yield from wrong
+        if deployment is not None:
+            deployments[name] = deployment
+            yield from checks.check_deployment(document, deployment)
+    yield from checks.check_store(document)
+
+
+def _parse_scorers(document: Document, scorers: dict[str, ScorerSpec]) -> Iterator[Mistake]:
+    yield from _only(document, _SCORERS_KEYS)
+    yield from _section(document, "scorers")
+    for name in mapping(document.data.get("scorers")) or {}:
+        scorer, wrong = parse(ScorerSpec, shapes.scorer(document, name), document)
+        yield from wrong
+        if scorer is not None:
+            scorers[name] = scorer
+
+
+def _version(document: Document) -> Iterator[Mistake]:
+    if "version" not in document.data:
+        yield document.mistake(("version",), f"the key 'version' is missing; add version: {VERSION}")
+    elif document.data["version"] is True or document.data["version"] != VERSION:
+        yield document.mistake(("version",), f"must be {VERSION}, the only version there is")
+
+
+def _section(document: Document, key: str) -> Iterator[Mistake]:
+    if key not in document.data:
+        yield document.mistake((key,), f"the key '{key}' is missing; add it")
+    elif not mapping(document.data[key]):
+        yield document.mistake((key,), "must be a mapping of names, with at least one")
+
+
+def _only(document: Document, keys: Sequence[str]) -> Iterator[Mistake]:
+    for key in document.data:
+        if key not in keys:
+            yield document.mistake((key,), f"unknown key '{key}'{suggestion(key, keys)}", at_key=True)
+
+
+def _file_mistake(path: FilePath, message: str) -> Mistake:
+    return Mistake(file=str(path), line=1, column=1, path="(file)", message=message)
