@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import yaml
 
@@ -33,7 +33,7 @@ _INT = re.compile(r"[-+]?[0-9]{1,18}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]{1,40}|[0-9]{1,40}(\.[0-9]{0,40})?)([eE][-+]?[0-9]{1,3})?|[-+]?\.(inf|Inf|INF)")
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # YAML 1.2, 5.1
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_PARSE: Callable[..., Iterator[yaml.Event]] = yaml.parse  # pyright: ignore[reportUnknownMemberType] - its stub is bare
+_PARSE: Callable[..., Iterator[yaml.Event]] = cast("Any", yaml).parse  # its stub is untyped
 
 
 @dataclass(frozen=True, slots=True)
