@@ -1,0 +1,90 @@
+"""Reading the records database: the newest, one, all since a time, and the feedback on one.
+
+Every call blocks and is safe from any thread; callers on an event loop use a worker thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+from sqlalchemy import Connection, Engine, select, tuple_
+
+from router import record
+from router.errors import Overloaded
+from router.records.sql import ERRORS, Feedback, feedback, records
+from router.types import Record
+
+_CHUNK = 1_000
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """Which records; None does not restrict. `since` is Unix seconds, inclusive."""
+
+    since: float | None = None
+    policy: str | None = None
+    route: str | None = None
+    group: str | None = None
+    deployment: str | None = None
+    outcome: str | None = None
+
+
+_EQUAL = ("policy", "route", "group", "deployment", "outcome")
+
+
+class SqlReader:
+    """Raises `Overloaded` when the database does not answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def recent(self, limit: int = 50, where: Filter | None = None) -> list[Record]:
+        """The newest records that pass the filter, newest first."""
+        query = select(records.c.record).order_by(records.c.time.desc(), records.c.id.desc()).limit(limit)
+        where = where if where is not None else Filter()
+        if where.since is not None:
+            query = query.where(records.c.time >= where.since)
+        for name in _EQUAL:
+            wanted = getattr(where, name)
+            if wanted is not None:
+                query = query.where(records.c[name] == wanted)
+        with self._connection() as connection:
+            return [record.decode(line) for line in connection.scalars(query)]
+
+    def get(self, request_id: str) -> Record | None:
+        with self._connection() as connection:
+            line = connection.scalar(select(records.c.record).where(records.c.id == request_id))
+        return record.decode(line) if line is not None else None
+
+    def export(self, since: float | None = None) -> Iterator[str]:
+        """JSON lines of the contract, oldest first, without line ends.
+
+        Read in chunks, each in its own short transaction: one long read would keep the write-ahead log growing.
+        """
+        key = (since if since is not None else float("-inf"), "")
+        query = select(records.c.time, records.c.id, records.c.record).order_by(records.c.time, records.c.id)
+        while True:
+            after = query.where(tuple_(records.c.time, records.c.id) > tuple_(*key)).limit(_CHUNK)
+            with self._connection() as connection:
+                rows = connection.execute(after).all()
+            for _, _, line in rows:
+                yield line
+            if len(rows) < _CHUNK:
+                return
+            key = (rows[-1].time, rows[-1].id)
+
+    def feedback(self, request_id: str) -> list[Feedback]:
+        with self._connection() as connection:
+            rows = connection.execute(select(feedback).where(feedback.c.request_id == request_id)).all()
+        return [
+            Feedback(request_id=r.request_id, tenant=r.tenant, time=r.time, score=r.score, label=r.label) for r in rows
+        ]
+
+    @contextmanager
+    def _connection(self) -> Generator[Connection, None, None]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except ERRORS as error:
+            raise Overloaded("the records database does not answer", retry_after_s=5.0) from error

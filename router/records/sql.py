@@ -1,0 +1,219 @@
+"""The tables of the records database and how to open it: SQLite embedded, PostgreSQL through a URL.
+
+SQLAlchemy Core, one set of statements for both. What belongs here: tables, connections, what an error means.
+What does not: when rows are written (recorder) and read (reader).
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import (
+    Column,
+    Double,
+    Engine,
+    Index,
+    Insert,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    exc,
+    make_url,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from router import record
+from router.types import Abstain, Record
+
+log = logging.getLogger(__name__)
+
+# What a database may raise: sqlite3's own errors come unwrapped out of the listener that tunes a connection.
+ERRORS = (exc.SQLAlchemyError, sqlite3.Error)
+
+metadata = MetaData()
+
+records = Table(
+    "records",
+    metadata,
+    Column("id", String(128), primary_key=True),
+    Column("time", Double, nullable=False),  # Unix seconds
+    Column("policy", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("dialect", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("route", Text),
+    Column("group", Text),  # the group that served, else the one decided on
+    Column("deployment", Text),  # the deployment that served
+    Column("outcome", Text, nullable=False),
+    Column("score", Double),
+    Column("input_tokens", Integer, nullable=False),
+    Column("output_tokens", Integer, nullable=False),
+    Column("cost", Double),
+    Column("ttft_s", Double),
+    Column("total_s", Double, nullable=False),
+    Column("record", Text, nullable=False),  # the whole record as the contract's JSON
+    Index("records_time", "time", "id"),
+)
+
+feedback = Table(
+    "feedback",
+    metadata,
+    Column("request_id", String(128), primary_key=True),
+    Column("tenant", String(128), primary_key=True),  # one tenant never overwrites another's
+    Column("time", Double, nullable=False),
+    Column("score", Double, nullable=False),
+    Column("label", Text),
+)
+
+
+class Feedback(Struct, frozen=True, kw_only=True):
+    """What somebody thought of an answer: `score` in [0, 1]."""
+
+    request_id: str
+    tenant: str = ""
+    time: float  # Unix seconds
+    score: float
+    label: str | None = None
+
+
+def row(of: Record) -> dict[str, Any]:
+    """The columns of one record. Raises `UnicodeEncodeError` when it holds a lone surrogate."""
+    decision, served = of.decision, record.served(of)
+    score = decision.score if decision is not None else None
+    if score is None:  # a score that was taken and did not decide is still worth a query
+        score = next((s.value for s in of.scores.values() if not isinstance(s, Abstain)), None)
+    return {
+        "id": of.id,
+        "time": of.time,
+        "policy": of.policy,
+        "digest": of.digest,
+        "dialect": of.dialect,
+        "model": of.model,
+        "route": decision.route if decision is not None else None,
+        "group": record.group(of),
+        "deployment": served.deployment if served is not None else None,
+        "outcome": of.outcome,
+        "score": score,
+        "input_tokens": of.usage.input,
+        "output_tokens": of.usage.output,
+        "cost": of.cost,
+        "ttft_s": of.timing.ttft_s,
+        "total_s": of.timing.total_s,
+        "record": record.encode(of).decode(),
+    }
+
+
+def feedback_row(of: Feedback) -> dict[str, Any]:
+    return {"request_id": of.request_id, "tenant": of.tenant, "time": of.time, "score": of.score, "label": of.label}
+
+
+def insert_records(engine: Engine) -> Insert:
+    """One row a record; a row that is there already stays, so that a batch may be written again."""
+    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
+    return dialect.insert(records).on_conflict_do_nothing()
+
+
+def upsert_feedback(engine: Engine) -> Insert:
+    """One row a request and tenant; the last score given wins."""
+    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(feedback)
+    new = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["request_id", "tenant"], set_={"time": new.time, "score": new.score, "label": new.label}
+    )
+
+
+def open_engine(url: str, *, busy_s: float = 5.0) -> Engine:
+    """An engine for `url`, not yet connected. `busy_s` bounds the wait for another process's lock.
+
+    `postgresql://` means the psycopg driver. Raises `sqlalchemy.exc.ArgumentError` on a malformed URL.
+    """
+    parsed = make_url(url)
+    if parsed.drivername in ("postgresql", "postgres"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() == "sqlite":
+        engine = create_engine(parsed, connect_args={"timeout": busy_s, "check_same_thread": False})
+        event.listen(engine, "connect", _tune_sqlite)
+        return engine
+    wait_ms = int(busy_s * 1000)
+    return create_engine(
+        parsed,
+        pool_size=2,
+        pool_pre_ping=True,
+        connect_args={
+            "connect_timeout": max(2, int(busy_s)),
+            "options": f"-c statement_timeout={wait_ms * 6} -c lock_timeout={wait_ms}",
+            "tcp_user_timeout": wait_ms * 2,  # a server that vanished is noticed
+        },
+    )
+
+
+def _tune_sqlite(connection: sqlite3.Connection, _: object) -> None:
+    # auto_vacuum comes first: it takes effect only before the first table. WAL lets readers and other workers
+    # go on during a write; NORMAL may lose the last batch when the machine (not the process) dies.
+    for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=NORMAL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def prepare(engine: Engine) -> None:
+    """Creates what is missing. A SQLite file that is corrupt is moved aside and a new one begun."""
+    try:
+        metadata.create_all(engine)
+    except ERRORS as error:
+        if not is_corrupt(error) or not move_aside(engine):
+            raise
+        metadata.create_all(engine)
+    path = sqlite_path(engine)
+    if path is not None:
+        path.chmod(0o600)
+
+
+def is_corrupt(error: Exception) -> bool:
+    """True for SQLite's NOTADB and CORRUPT; False for a lock, a full disk and everything of PostgreSQL."""
+    code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def move_aside(engine: Engine) -> bool:
+    """Renames a corrupt SQLite file to NAME.corrupt-<Unix time>; False when it is sound after all.
+
+    It looks again through a new connection first: another worker may have moved it already.
+    """
+    path = sqlite_path(engine)
+    if path is None:
+        return False
+    engine.dispose()
+    if path.exists() and _is_sound(path):
+        return True
+    aside = f"{path.name}.corrupt-{int(time.time())}"
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(path.with_name(aside + suffix))
+    log.error("the records database %s is corrupt: moved aside to %s, and a new one begun", path, aside)
+    return True
+
+
+def _is_sound(path: Path) -> bool:
+    connection = sqlite3.connect(path, timeout=5.0)
+    try:
+        return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        connection.close()
+
+
+def sqlite_path(engine: Engine) -> Path | None:
+    """The file of an embedded database, or None for a server."""
+    database = engine.url.database
+    return Path(database) if engine.dialect.name == "sqlite" and database else None
