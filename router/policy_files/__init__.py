@@ -1,10 +1,11 @@
 """YAML files become one immutable `Config`, or every mistake in them at its place.
 
-`load` serves boot and reload alike; `review` also gives the warnings; `watch` says when a file has changed.
-Nothing here swaps a configuration or serves a request.
+`load` serves boot and reload alike; `review` also gives the warnings; `watch` says when a file has changed;
+`schema` is what editors use. Nothing here swaps a configuration or serves a request.
 """
 
 from router.policy_files.review import Review, load, review
+from router.policy_files.schema import schema
 from router.policy_files.watch import watch
 
-__all__ = ["Review", "load", "review", "watch"]
+__all__ = ["Review", "load", "review", "schema", "watch"]
