@@ -6,10 +6,12 @@ end. No I/O and no decisions here.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 from router.exchange import Headers, Watch
+from router.policy import Selection
 from router.record import Book
 from router.seams import Meter, Scorer, Upstream
 from router.types import (
@@ -21,7 +23,6 @@ from router.types import (
     Deployment,
     Load,
     Plan,
-    Policy,
     Request,
     Score,
     Session,
@@ -55,16 +56,33 @@ class Snapshot:
         self.scorers = scorers
         self.book = book
         self.named_headers = named_headers
+        self.wanted_headers = frozenset(name.encode() for name in named_headers)
         self.generation = generation
         self.labels = {name: f"{name}@{config.digest[:12]}".encode() for name in config.policies}
-        self.flights = 0  # requests that hold this snapshot
+        self._flights = 0
+        self._idle: asyncio.Event | None = None
+
+    def hold(self) -> None:
+        """A request begins on this snapshot."""
+        self._flights += 1
+
+    def release(self) -> None:
+        self._flights -= 1
+        if self._flights == 0 and self._idle is not None:
+            self._idle.set()
+
+    async def idle(self) -> None:
+        """Until no request holds this snapshot; ask only when no new one can."""
+        self._idle = asyncio.Event()
+        if self._flights:
+            await self._idle.wait()
 
 
 class Flight:
     """One request. Fields are set in the order of the request's life."""
 
     request: Request
-    policy: Policy
+    policy: Selection
     plan: Plan
     watch: Watch
 

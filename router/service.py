@@ -7,6 +7,7 @@ module of that name.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Mapping
 from hashlib import blake2b, sha256
@@ -26,11 +27,9 @@ from router.seams import Codec, Recorder, Store
 from router.types import (
     Abstain,
     Caller,
-    Decision,
     Dialect,
     NeedScore,
     Outcome,
-    Policy,
     Prompt,
     Record,
     Request,
@@ -60,7 +59,7 @@ class Service:
     ) -> None:
         """Answer one inference request. Every way out leaves a record and an answer in the caller's dialect."""
         snapshot = self.snapshot
-        snapshot.flights += 1
+        snapshot.hold()
         flight = Flight(caller, snapshot, started, draw_of(caller.id))
         watch = flight.watch = Watch(exchange)
         error: PointsmanError | None = None
@@ -81,7 +80,7 @@ class Service:
             await watch.stop()
             if error is not None:
                 await self._fail(flight, codec, exchange, error)
-            snapshot.flights -= 1
+            snapshot.release()
             self._conclude(flight, dialect, exchange, error)
 
     async def _fly(self, flight: Flight, codec: Codec, body: bytes, exchange: Exchange) -> None:
@@ -107,18 +106,15 @@ class Service:
             weekday=now.tm_wday,
         )
         flight.load = load = self.health.load(asyncio.get_running_loop().time())
-        if isinstance(chosen, Decision):
-            flight.decision, flight.policy = chosen, policies.direct(config, chosen)
-        else:
-            flight.policy = chosen
-            flight.session_id, flight.session = await self._session(flight, chosen)
-            scores = flight.scores
-            while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
-                scores[step.scorer] = await self._score(flight, step.scorer)
-            flight.decision = step
-        flight.plan = plan(flight.decision, flight.policy, config, load, found, flight.draw)
+        flight.policy = chosen
+        flight.session_id, flight.session = await self._session(flight, chosen)
+        scores = flight.scores
+        while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
+            scores[step.scorer] = await self._score(flight, step.scorer)
+        flight.decision = step
+        flight.plan = plan(step, chosen, config, load, found, flight.draw)
 
-    async def _session(self, flight: Flight, policy: Policy) -> tuple[str | None, Session | None]:
+    async def _session(self, flight: Flight, policy: policies.Selection) -> tuple[str | None, Session | None]:
         if policy.pin is None:
             return None, None
         session_id = session_id_of(flight.request, flight.caller)
@@ -155,10 +151,8 @@ class Service:
         if pin is None or not pins(flight.policy, flight.signals, decision):
             return
         session = Session(id=flight.session_id, group=target.group, deployment=target.deployment, route=decision.route)
-        try:
+        with contextlib.suppress(ConnectionError):  # counted by the store
             await self.store.touch(session, pin.ttl_s)
-        except ConnectionError:
-            pass  # counted by the store
 
     async def _fail(self, flight: Flight, codec: Codec, exchange: Exchange, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""
@@ -173,10 +167,17 @@ class Service:
             status, body = _upstreams_own(error, body)
         await exchange.answer(status, error_headers(error) + flight.headers(), body)
 
+    def refuse(self, dialect: Dialect, caller: Caller, error: PointsmanError, started: float) -> None:
+        """Record a request that was turned away before it could be served: too large, or without its body."""
+        self._write(Flight(caller, self.snapshot, started, 0.0), dialect, error, partial=False)
+
     def _conclude(self, flight: Flight, dialect: Dialect, exchange: Exchange, error: PointsmanError | None) -> None:
         """Steps 11 and 12: one record, which metrics, log and store all read."""
-        now = perf_counter()
         partial = error is not None and exchange.committed and flight.status == 200
+        self._write(flight, dialect, error, partial=partial)
+
+    def _write(self, flight: Flight, dialect: Dialect, error: PointsmanError | None, *, partial: bool) -> None:
+        now = perf_counter()
         written = record.build(
             book=flight.snapshot.book,
             caller=flight.caller,

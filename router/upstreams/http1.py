@@ -8,6 +8,7 @@ Errors leave as `router.errors`; timeouts are the caller's, who cancels the awai
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import zlib
 from collections import deque
@@ -58,13 +59,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.touched = True
-        if not self.head_done:
-            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
-        if not self.head_done and self._head_bytes > HEAD_LIMIT:
+        if self._head_bytes > HEAD_LIMIT:
             self._fail(BadAnswer(f"the upstream's headers are larger than {HEAD_LIMIT} bytes"))
         if self.buffered > HIGH_WATER and self._reading:
             self._reading = False
@@ -95,13 +94,14 @@ class Connection(asyncio.Protocol):
         pass
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers = {}
-        else:
+        elif self._head_bytes <= HEAD_LIMIT:
             self.head_done = True
 
     def on_body(self, body: bytes) -> None:
@@ -320,4 +320,4 @@ class Pool:
 
 def _reason(error: OSError) -> str:
     """The kind of failure, without addresses: they are the operator's, not the client's."""
-    return type(error).__name__ if error.strerror is None else error.strerror.split("[")[0].strip()[:80]
+    return type(error).__name__ if error.errno is None else os.strerror(error.errno)

@@ -80,6 +80,7 @@ class ScriptedServer:
                 finally:
                     left.cancel()
                     play.cancel()
+                    await asyncio.wait({play, left})
                     visit.ended = time.monotonic()
                 if visit.broken or not play.result():
                     return

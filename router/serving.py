@@ -1,0 +1,234 @@
+"""Runs the gateway: one process, two listeners (data and admin), signals, drain, reload.
+
+Wiring only. `Gateway` holds the parts and is what the admin port asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import uvicorn
+from msgspec import Struct
+
+from router import admin, logs, policy_files, records, snapshots, state, store
+from router.app import App, rest
+from router.errors import ConfigError
+from router.flight import Snapshot
+from router.health import Health
+from router.metrics import Metrics
+from router.service import Service
+
+log = logging.getLogger("pointsman.serving")
+
+PRE_STOP_S = 3.0  # the listener stays open this long after SIGTERM, until load balancers have seen /readyz
+DRAIN_S = 600.0  # streams in flight may take this long
+
+
+BODY = '{"model": "auto", "messages": [{"role": "user", "content": "What is the capital of France?"}]}'
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What `pointsman serve` was asked for."""
+
+    config: Path = Path("policies")
+    host: str = "127.0.0.1"
+    port: int = 8080
+    admin_host: str = "127.0.0.1"
+    admin_port: int = 9090
+    state: Path | None = None
+    redis: str | None = None
+    drain_s: float = DRAIN_S
+    pre_stop_s: float = PRE_STOP_S
+
+
+class Gateway:
+    """The parts of one running gateway."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.started = time.time()
+        self.draining = False
+        self.health = Health()
+        self.config_ok = True
+        self.last_error: str | None = None
+        self._reloading = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Load, build and connect everything. Raises ConfigError."""
+        config = snapshots.load(self.options.config)
+        logs.redact(config)
+        self.metrics = Metrics(config)
+        folder = state.folder(self.options.state)
+        self.recorder = records.open_recorder(folder)
+        snapshot = await snapshots.build(config, None)
+        self.service = Service(
+            snapshot, store.build(self.options.redis or config.store), self.recorder, self.metrics, self.health
+        )
+        self.metrics.config(snapshot.generation, ok=True)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.service.snapshot
+
+    def unready(self) -> str | None:
+        """Why this process should get no new traffic, or None."""
+        return "draining" if self.draining else None
+
+    async def reload(self) -> bool:
+        """Put the files' present content in force, or keep the last good configuration and say why not."""
+        async with self._reloading:
+            old = self.snapshot
+            try:
+                config = snapshots.load(self.options.config)
+                if config == old.config:
+                    self.config_ok, self.last_error = True, None
+                    self.metrics.config(old.generation, ok=True)
+                    return True
+                new = await snapshots.build(config, old)
+            except ConfigError as error:
+                self.config_ok, self.last_error = False, error.message
+                self.metrics.config(old.generation, ok=False)
+                log.error("reload refused; configuration %s stays in force", old.config.digest[:12])
+                return False
+            logs.redact(config)
+            self.metrics.reconfigure(config)
+            self.service.snapshot = new
+            self.health.keep(config.deployments)
+            self.config_ok, self.last_error = True, None
+            self.metrics.config(new.generation, ok=True)
+            log.info("configuration %s in force, generation %d", config.digest[:12], new.generation)
+            task = asyncio.create_task(snapshots.retire(old, new))
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+            return True
+
+    async def watch(self) -> None:
+        """Reload when the files change, until cancelled."""
+        await policy_files.watch(self.options.config, self.reload)
+
+    async def close(self) -> None:
+        for task in self._retiring:
+            task.cancel()
+        await snapshots.close(self.snapshot)
+        await self.service.store.aclose()
+        await self.recorder.aclose()
+
+
+class Listener(uvicorn.Server):
+    """A uvicorn server that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def listener(app: Any, drain_s: float) -> Listener:
+    config = uvicorn.Config(
+        app,
+        fd=None,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        h11_max_incomplete_event_size=64 * 1024,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(drain_s),
+        backlog=2048,
+    )
+    return Listener(config)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket, or a SystemExit that says what to do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        hint = (
+            "is another pointsman running? choose another with --port / --admin-port"
+            if error.errno == 98
+            else "check --host"
+        )
+        click.echo(f"pointsman: cannot listen on {host}:{port}: {error.strerror}; {hint}", err=True)
+        raise SystemExit(2) from None
+    sock.set_inheritable(True)
+    return sock
+
+
+async def run(options: Options, announce: Callable[[Gateway], None]) -> int:
+    """Serve until SIGTERM or SIGINT, then drain. Returns the exit code."""
+    data, control = bind(options.host, options.port), bind(options.admin_host, options.admin_port)
+    gateway = Gateway(options)
+    try:
+        await gateway.start()
+    except ConfigError as error:
+        click.echo(error.message, err=True)
+        return 2
+    front = listener(App(gateway.service, rest(gateway.service, gateway)), options.drain_s)
+    back = listener(admin.build(gateway), 1.0)
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(gateway.reload()))
+    serving = [asyncio.create_task(front.serve(sockets=[data])), asyncio.create_task(back.serve(sockets=[control]))]
+    watching = asyncio.create_task(gateway.watch())
+    announce(gateway)
+    await asyncio.wait({asyncio.create_task(stopping.wait()), *serving}, return_when=asyncio.FIRST_COMPLETED)
+    gateway.draining = True
+    log.info("draining: no new work after %g s, streams may finish for %g s", options.pre_stop_s, options.drain_s)
+    watching.cancel()
+    await asyncio.sleep(options.pre_stop_s if stopping.is_set() else 0)
+    front.should_exit = True
+    await serving[0]
+    back.should_exit = True
+    await asyncio.gather(*serving, return_exceptions=True)
+    await gateway.close()
+    return 0
+
+
+def serve(options: Options) -> int:
+    """`pointsman serve`."""
+    logs.configure()
+    try:
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run(options, announce))
+    except KeyboardInterrupt:
+        return 0
+
+
+def announce(gateway: Gateway) -> None:
+    """What a person sees when the gateway is up."""
+    options, config = gateway.options, gateway.snapshot.config
+    base = f"http://{options.host}:{options.port}"
+    models = ", ".join(sorted(config.models)) or "none"
+    lines = [
+        "",
+        f"  Pointsman serves on {base}/v1   (models: {models})",
+        f"  dashboard           http://{options.admin_host}:{options.admin_port}/",
+        "  try:",
+        f"    curl {base}/v1/chat/completions -H 'content-type: application/json' \\",
+        f"      -i -d '{BODY}'",
+        "",
+    ]
+    click.echo("\n".join(lines))

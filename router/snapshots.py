@@ -1,0 +1,87 @@
+"""Builds a Snapshot from a Config, puts it in force, and closes what only the old one used.
+
+Boot and reload go through the same `build`. Deployments that did not change keep their upstream, with its
+connections and child processes; scorers likewise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from router import policy_files, scorers, upstreams
+from router.errors import ConfigError
+from router.flight import Snapshot
+from router.policy import named_headers
+from router.record import book
+from router.seams import Scorer, Upstream
+from router.types import Config
+
+log = logging.getLogger("pointsman.config")
+
+
+async def build(config: Config, old: Snapshot | None) -> Snapshot:
+    """A snapshot whose upstreams have started. Raises ConfigError; then nothing of it is left running."""
+    kept = old.upstreams if old is not None else {}
+    built: dict[str, Upstream] = {}
+    fresh: list[Upstream] = []
+    for name, deployment in config.deployments.items():
+        if name in kept and kept[name].deployment == deployment:
+            built[name] = kept[name]
+        else:
+            built[name] = upstreams.build(deployment)
+            fresh.append(built[name])
+    try:
+        made = _scorers(config, old)
+        for upstream in fresh:
+            await upstream.start()
+    except BaseException:
+        for upstream in fresh:
+            await upstream.aclose()
+        raise
+    return Snapshot(
+        config=config,
+        upstreams=built,
+        scorers=made,
+        book=book(config),
+        named_headers=tuple(sorted(named_headers(config))),
+        generation=1 if old is None else old.generation + 1,
+    )
+
+
+def _scorers(config: Config, old: Snapshot | None) -> Mapping[str, Scorer]:
+    made: dict[str, Scorer] = {}
+    for name, spec in config.scorers.items():
+        same = old is not None and old.config.scorers.get(name) == spec and name in old.scorers
+        made[name] = old.scorers[name] if same and old is not None else scorers.build(spec)
+    return made
+
+
+async def retire(old: Snapshot, new: Snapshot) -> None:
+    """Close what `old` alone used, once no request holds it."""
+    await old.idle()
+    for name, upstream in old.upstreams.items():
+        if new.upstreams.get(name) is not upstream:
+            await upstream.aclose()
+    for name, scorer in old.scorers.items():
+        if new.scorers.get(name) is not scorer:
+            await scorer.aclose()
+
+
+async def close(snapshot: Snapshot) -> None:
+    """Close everything of a snapshot."""
+    for upstream in snapshot.upstreams.values():
+        await upstream.aclose()
+    for scorer in snapshot.scorers.values():
+        await scorer.aclose()
+
+
+def load(directory: Path) -> Config:
+    """The configuration in a directory. Raises ConfigError with every mistake, each logged at its place."""
+    try:
+        return policy_files.load(directory)
+    except ConfigError as error:
+        for mistake in error.mistakes:
+            log.error("%s", mistake)
+        raise

@@ -1,0 +1,205 @@
+"""The HTTP/1.1 client against a real socket that plays scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated
+from router.seams import Call, Reply
+from router.types import Deployment, Timeouts
+from router.upstreams.openai import OpenAIUpstream
+from router.upstreams.scripted_server import ScriptedServer
+from router.upstreams.scripts import Close, Head, Reset, Send, Step, Wait, chat, chat_stream
+
+CALL = Call(path="/chat/completions", body=b'{"model":"m"}')
+
+
+async def upstream_for(server: ScriptedServer, **fields: object) -> OpenAIUpstream:
+    deployment = Deployment(name="a", upstream="openai", base_url=server.base_url, **fields)  # type: ignore[arg-type]
+    made = OpenAIUpstream(deployment)
+    await made.start()
+    return made
+
+
+@asynccontextmanager
+async def says(data: bytes) -> AsyncIterator[str]:
+    """A server that answers every request with these bytes; its base URL."""
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(data)
+        await writer.drain()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+async def read_all(reply: Reply) -> bytes:
+    parts: list[bytes] = []
+    while data := await reply.read():
+        parts.append(data)
+    await reply.aclose()
+    return b"".join(parts)
+
+
+def connections(upstream: OpenAIUpstream) -> int:
+    assert upstream._pool is not None
+    return upstream._pool.open_connections
+
+
+async def test_a_connection_is_kept_for_the_next_call_when_the_answer_was_read_to_its_end() -> None:
+    async with ScriptedServer(chat("hello there")) as server:
+        upstream = await upstream_for(server)
+        for _ in range(5):
+            assert b"hello there" in await read_all(await upstream.open(CALL))
+        assert connections(upstream) == 1
+        await upstream.aclose()
+        await asyncio.sleep(0.05)
+        assert server.in_flight == 0
+
+
+async def test_an_answer_that_is_not_read_to_its_end_closes_its_connection() -> None:
+    async with ScriptedServer(lambda _: chat_stream(["a", "b"], gap_s=5)) as server:
+        upstream = await upstream_for(server)
+        reply = await upstream.open(CALL)
+        await reply.read()
+        await reply.aclose()
+        await asyncio.sleep(0.05)
+        assert connections(upstream) == 0
+        assert server.in_flight == 0
+        await upstream.aclose()
+
+
+async def test_cancelling_a_call_before_its_head_closes_the_connection_at_once() -> None:
+    async with ScriptedServer(lambda _: [Wait(30)]) as server:
+        upstream = await upstream_for(server)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await upstream.open(CALL)
+        await asyncio.sleep(0.05)
+        assert server.in_flight == 0
+        assert connections(upstream) == 0
+        await upstream.aclose()
+
+
+async def test_a_connection_closed_while_idle_is_replaced_without_a_failure() -> None:
+    async with ScriptedServer(chat("hello")) as server:
+        upstream = await upstream_for(server)
+        await read_all(await upstream.open(CALL))
+        port = server.port
+        await server.stop()
+    async with ScriptedServer(chat("again"), port) as server:
+        assert b"again" in await read_all(await upstream.open(CALL))
+        await upstream.aclose()
+
+
+async def test_a_refused_connection_says_so_without_an_address() -> None:
+    async with ScriptedServer(chat("hello")) as server:
+        upstream = await upstream_for(server)
+    with pytest.raises(ConnectFailed) as caught:
+        await upstream.open(CALL)
+    assert "127.0.0.1" not in str(caught.value)
+    await upstream.aclose()
+
+
+async def test_a_host_that_never_accepts_passes_the_connect_limit() -> None:
+    deployment = Deployment(
+        name="a", upstream="openai", base_url="http://127.0.0.1:1/v1", timeouts=Timeouts(connect_s=0.0)
+    )
+    upstream = OpenAIUpstream(deployment)
+    await upstream.start()
+    with pytest.raises(TimedOut) as caught:
+        await upstream.open(CALL)
+    assert caught.value.clock == "connect"
+    await upstream.aclose()
+
+
+@pytest.mark.parametrize("end", [Reset(), Close()])
+async def test_S07_an_answer_cut_off_raises_truncated(end: Step) -> None:
+    async with ScriptedServer(lambda _: [Head(200), Send(b"data: 1\n\n"), Wait(0.02), end]) as server:
+        upstream = await upstream_for(server)
+        reply = await upstream.open(CALL)
+        assert await reply.read() == b"data: 1\n\n"
+        with pytest.raises(Truncated):
+            await reply.read()
+        await reply.aclose()
+        await upstream.aclose()
+
+
+async def test_an_answer_that_is_not_http_is_a_bad_answer() -> None:
+    async with says(b"SSH-2.0-OpenSSH_9.2\r\n") as url:
+        upstream = OpenAIUpstream(Deployment(name="a", upstream="openai", base_url=url))
+        await upstream.start()
+        with pytest.raises(BadAnswer):
+            await upstream.open(CALL)
+        await upstream.aclose()
+
+
+async def test_Q11_a_gzip_answer_that_was_not_asked_for_is_decoded_once() -> None:
+    packer = zlib.compressobj(wbits=31)
+    packed = packer.compress(b"x" * 100_000) + packer.flush()
+    headers = {"content-encoding": "gzip"}
+    async with ScriptedServer(
+        lambda _: [Head(200, headers), Send(packed[:50]), Wait(0.01), Send(packed[50:])]
+    ) as server:
+        upstream = await upstream_for(server)
+        assert await read_all(await upstream.open(CALL)) == b"x" * 100_000
+        assert server.visits[0].seen.headers["accept-encoding"] == "identity"
+        await upstream.aclose()
+
+
+async def test_an_encoding_nobody_asked_for_is_a_bad_answer() -> None:
+    async with ScriptedServer(lambda _: [Head(200, {"content-encoding": "br"}), Send(b"..")]) as server:
+        upstream = await upstream_for(server)
+        with pytest.raises(BadAnswer, match="content-encoding"):
+            await upstream.open(CALL)
+        await upstream.aclose()
+
+
+async def test_endless_headers_are_refused() -> None:
+    headers = {f"x-{i}": "v" * 1000 for i in range(100)}
+    async with ScriptedServer(lambda _: [Head(200, headers), Wait(1)]) as server:
+        upstream = await upstream_for(server)
+        with pytest.raises(BadAnswer, match="headers"):
+            await upstream.open(CALL)
+        await upstream.aclose()
+
+
+async def test_F07_an_answer_that_nobody_reads_is_not_buffered_without_bound() -> None:
+    piece = b"z" * 65536
+    async with ScriptedServer(lambda _: [Head(200), Wait(0), *[Send(piece)] * 80]) as server:
+        upstream = await upstream_for(server)
+        reply = await upstream.open(CALL)
+        await asyncio.sleep(0.3)
+        assert upstream._pool is not None
+        assert max(c.buffered for c in upstream._pool._all) < 512 * 1024
+        assert len(await read_all(reply)) == 80 * len(piece)
+        await upstream.aclose()
+
+
+async def test_the_key_goes_out_as_a_bearer_token_and_the_key_none_does_not() -> None:
+    async with ScriptedServer(chat("hi")) as server:
+        for key, expected in (("sk-1", "Bearer sk-1"), ("none", None)):
+            upstream = await upstream_for(server, api_key=key)
+            await read_all(await upstream.open(CALL))
+            assert server.visits[-1].seen.headers.get("authorization") == expected
+            await upstream.aclose()
+
+
+async def test_an_interim_100_continue_is_not_the_answer() -> None:
+    async with says(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") as url:
+        upstream = OpenAIUpstream(Deployment(name="a", upstream="openai", base_url=url))
+        await upstream.start()
+        reply = await upstream.open(CALL)
+        assert reply.status == 200
+        assert await read_all(reply) == b"ok"
+        await upstream.aclose()
