@@ -1,0 +1,14 @@
+"""Wire formats: bytes of one dialect to values and back. Pure: no I/O, no clock, no chance.
+
+`CODECS` is the table of dialects; `docs/extending.md` says how to add one.
+"""
+
+from __future__ import annotations
+
+from router.seams import Codec
+from router.types import Dialect
+from router.wire.chat import ChatCodec
+
+CODECS: dict[Dialect, Codec] = {
+    "chat": ChatCodec(),
+}

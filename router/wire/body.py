@@ -1,0 +1,189 @@
+"""Request bodies as bytes: reading the top level once, finding the `model` value, changing fields in place.
+
+What is said here holds for every dialect; what a dialect's messages mean is in its own module. Every mistake
+in a body ends as `BadRequest`, whose sentence never quotes the body.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import numpy
+from msgspec import DecodeError, MsgspecError, Raw, ValidationError
+from msgspec.json import Decoder, decode, encode
+
+from router.errors import BadRequest
+from router.types import Request
+from router.wire.loose import mapping
+
+T = TypeVar("T")
+Span = tuple[int, int]  # byte offsets, end exclusive
+
+_MISMATCH = re.compile(r"(Expected [^,]+?, got [^ ]+|[^-]+?) - at `\$\.?([^`]*)`")
+_MALFORMED_AT = re.compile(r"\(byte (\d+)\)")
+_FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
+# Below this size, looking for a second "model" in the whole body costs less than locating its large fields.
+_SMALL = 4096
+
+
+def read(decoder: Decoder[T], body: bytes) -> T:
+    """The top level of `body` as `decoder`'s struct. Raises `BadRequest`.
+
+    msgspec skips what the struct does not name without checking its UTF-8, so that is checked here.
+    """
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError as error:
+            raise BadRequest(f"the body is not valid UTF-8 (byte {error.start})") from None
+        if body.startswith(b"\xef\xbb\xbf"):
+            raise BadRequest("the body begins with a byte order mark; JSON must begin with the object")
+    try:
+        return decoder.decode(body)
+    except ValidationError as error:
+        raise _mismatch(error) from None
+    except DecodeError as error:
+        raise _malformed(body, error) from None
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+
+
+def _mismatch(error: ValidationError) -> BadRequest:
+    found = _MISMATCH.match(str(error))
+    if found is None:
+        return BadRequest("the body must be a JSON object")
+    what, where = found.group(1).replace("`", ""), found.group(2)
+    return BadRequest(f"`{where}` is not of the right type: {what[0].lower()}{what[1:]}", param=where or None)
+
+
+def _malformed(body: bytes, error: MsgspecError) -> BadRequest:
+    if not body.strip():
+        return BadRequest("the body is empty; it must be a JSON object")
+    place = _MALFORMED_AT.search(str(error))
+    return BadRequest(f"the body is not valid JSON{f' (byte {place.group(1)})' if place else ''}")
+
+
+def model(body: bytes, value: Raw, *bulk: Raw | list[Raw] | None) -> tuple[str, Span]:
+    """The name in the top-level `model` and where its JSON value stands. Raises `BadRequest`.
+
+    `value` is the Raw that `read` gave for `model`; `bulk` are the large top-level fields, or the elements of
+    large arrays, which need not be searched for a second `model` key.
+    """
+    text = bytes(value)
+    if not text or text == b"null":
+        raise BadRequest("the body has no `model`", param="model")
+    if text[:1] != b'"':
+        raise BadRequest("`model` must be a string", param="model")
+    name: str = decode(text, type=str)
+    if not name.strip():
+        raise BadRequest("`model` is empty", param="model")
+    span = locate(body, value)
+    _refuse_twice(body, () if len(body) <= _SMALL else bulk)
+    return name, span
+
+
+def _refuse_twice(body: bytes, bulk: Iterable[Raw | list[Raw] | None]) -> None:
+    """Parsers differ in which of two equal keys they keep, so routing on one and serving the other is possible."""
+    edits = [((locate(body, raws[0])[0], locate(body, raws[-1])[1]), b"0") for raws in map(_raws, bulk) if raws]
+    rest = replace(body, edits) if edits else body
+    if rest.count(b'"model"') == 1 and b"\\" not in rest:
+        return
+    try:
+        pairs: list[tuple[str, Any]] = json.loads(rest, object_pairs_hook=_pairs)
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
+    if sum(key == "model" for key, _ in pairs) > 1:
+        raise BadRequest("the body has more than one `model`", param="model")
+
+
+def _raws(field: Raw | list[Raw] | None) -> list[Raw]:
+    return field if isinstance(field, list) else [field] if field and len(memoryview(field)) else []
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    return pairs
+
+
+# --- where a value stands --------------------------------------------------------------------------------
+
+
+def _address(buffer: bytes | Raw) -> int:
+    at: int = numpy.frombuffer(buffer, numpy.uint8).__array_interface__["data"][0]  # pyright: ignore[reportArgumentType]
+    return at
+
+
+# Where CPython keeps the bytes of a bytes object, measured: it saves asking for the address of every body.
+_HEADER = _address(b"x") - id(b"x")
+
+
+def locate(body: bytes, value: Raw) -> Span:
+    """Where a Raw decoded from `body` stands in it. A Raw is a view, so the difference of addresses says it."""
+    at = _address(value)
+    start = at - id(body) - _HEADER
+    if not 0 <= start < len(body):
+        start = at - _address(body)
+    return start, start + len(memoryview(value))
+
+
+# --- changing it -----------------------------------------------------------------------------------------
+
+
+def replace(body: bytes, edits: Iterable[tuple[Span, bytes]]) -> bytes:
+    """`body` with each span replaced; spans must not overlap. All other bytes stay."""
+    parts: list[bytes] = []
+    at = 0
+    for (start, end), new in sorted(edits):
+        parts += (body[at:start], new)
+        at = end
+    parts.append(body[at:])
+    return b"".join(parts)
+
+
+def splice(body: bytes, span: Span, model: str) -> bytes:
+    """`body` with another model name; every other byte stays."""
+    return b"".join((body[: span[0]], encode(model), body[span[1] :]))
+
+
+def set_fields(body: bytes, fields: Mapping[str, Any]) -> bytes:
+    """`body` with these top-level fields replaced, or appended where absent. Raises `BadRequest`."""
+    if not fields:
+        return body
+    present = read(_FIELDS, body)
+    edits = [(locate(body, present[key]), encode(value)) for key, value in fields.items() if key in present]
+    added = {key: value for key, value in fields.items() if key not in present}
+    if added:
+        edits.append(_appended(body, encode(added)[1:-1], empty=not present))
+    return replace(body, edits)
+
+
+def _appended(body: bytes, members: bytes, *, empty: bool = False) -> tuple[Span, bytes]:
+    end = body.rindex(b"}")
+    return (end, end), members if empty else b"," + members
+
+
+_ASK_USAGE = b'{"include_usage":true}'
+
+
+def with_usage(request: Request) -> tuple[Span, bytes] | None:
+    """The edit of a chat or completions body that asks the upstream for usage in the stream, or None."""
+    if not request.stream or request.include_usage:
+        return None
+    span = request.stream_options_span
+    if span is None:
+        return _appended(request.body, b'"stream_options":' + _ASK_USAGE)
+    return span, encode({**mapping(decode(request.body[span[0] : span[1]])), "include_usage": True})
+
+
+def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mapping[str, Any] | None = None) -> bytes:
+    """The body for an upstream of the same dialect: `model` ("" = as the client wrote it) and `fields` changed,
+    usage in the stream asked for when `usage`, every other byte as it came."""
+    edits: list[tuple[Span, bytes]] = []
+    if model and model != request.model:
+        edits.append((request.model_span, encode(model)))
+    if usage and request.dialect in ("chat", "completions") and (asked := with_usage(request)):
+        edits.append(asked)
+    body = replace(request.body, edits) if edits else request.body
+    return set_fields(body, fields) if fields else body

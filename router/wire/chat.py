@@ -1,0 +1,328 @@
+"""OpenAI chat completions: reading a request, metering a stream, reading usage, writing errors.
+
+Translation to and from other dialects is not here. The reading is as lenient as the real API: what is not
+understood in a message adds nothing to the view and passes through in the body.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec.json import Decoder, encode
+
+from router.errors import BadAnswer, BadRequest, PointsmanError
+from router.types import Dialect, Request, ToolCall, ToolResult, Turn, Usage
+from router.wire import body as wire_body
+from router.wire import faults, sse
+from router.wire.loose import count, is_object, mapping
+from router.wire.stream import PassMeter, Verdict
+
+DONE = b"data: [DONE]\n\n"
+
+# --- the request -----------------------------------------------------------------------------------------
+
+
+class Part(Struct, gc=False):
+    type: Any = None
+    text: Any = None
+
+
+class Function(Struct, gc=False):
+    name: str = ""
+    arguments: str | None = None
+
+
+class Call(Struct, gc=False):
+    function: Function | None = None
+    custom: Function | None = None
+
+
+class Message(Struct, gc=False):
+    role: str = ""
+    content: str | list[Part] | None = None
+    tool_calls: list[Call] | None = None
+    function_call: Function | None = None
+
+
+class LooseMessage(Struct, gc=False):
+    """Any object: a message of a kind that this module does not know."""
+
+    role: Any = None
+    content: Any = None
+
+
+class Format(Struct, gc=False):
+    type: Any = None
+
+
+class Top(Struct, gc=False):
+    model: Raw = Raw()
+    messages: Raw = Raw()
+    tools: list[Raw] | None = None
+    functions: list[Raw] | None = None
+    stream: bool | None = None
+    stream_options: Raw = Raw()
+    response_format: Raw = Raw()
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    user: Any = None
+    prompt_cache_key: Any = None
+
+
+class StreamOptions(Struct, gc=False):
+    include_usage: bool | None = None
+
+
+_TOP = Decoder(Top)
+_MESSAGES = Decoder(list[Message])
+_EACH = Decoder(list[Raw])
+_MESSAGE = Decoder(Message)
+_LOOSE = Decoder(LooseMessage)
+_FORMAT = Decoder(Format)
+_STREAM_OPTIONS = Decoder(StreamOptions | None)
+
+
+def read_options(body: bytes, raw: Raw) -> tuple[bool, tuple[int, int] | None]:
+    """Whether `stream_options` asks for usage, and where it stands."""
+    if not bytes(raw):
+        return False, None
+    try:
+        options = _STREAM_OPTIONS.decode(raw)
+    except ValidationError:
+        raise BadRequest("`stream_options` must be an object", param="stream_options") from None
+    return bool(options and options.include_usage), wire_body.locate(body, raw)
+
+
+def read_turns(messages: Raw) -> tuple[Turn, ...]:
+    """The turns of a `messages` array. Raises `BadRequest` where the real API could not accept it."""
+    if not bytes(messages):
+        raise BadRequest("the body has no `messages`", param="messages")
+    try:
+        return tuple([_turn(message) for message in _MESSAGES.decode(messages)])
+    except ValidationError:
+        pass
+    try:
+        each = _EACH.decode(messages)
+    except ValidationError:
+        raise BadRequest("`messages` must be an array", param="messages") from None
+    return tuple([_loose(raw, at) for at, raw in enumerate(each)])
+
+
+def _loose(raw: Raw, at: int) -> Turn:
+    try:
+        return _turn(_MESSAGE.decode(raw))
+    except ValidationError:
+        pass
+    try:
+        message = _LOOSE.decode(raw)
+    except ValidationError:
+        raise BadRequest(f"`messages[{at}]` must be an object", param=f"messages[{at}]") from None
+    return Turn(
+        role=message.role if isinstance(message.role, str) else "",
+        texts=(message.content,) if isinstance(message.content, str) else (),
+    )
+
+
+def _turn(message: Message) -> Turn:
+    content = message.content
+    images = 0
+    texts: tuple[str, ...]
+    if content is None:
+        texts = ()
+    elif isinstance(content, str):
+        texts = (content,) if content else ()
+    else:
+        texts = tuple([p.text for p in content if p.type == "text" and isinstance(p.text, str)])
+        images = sum([p.type in ("image_url", "input_image", "image") for p in content])
+    if message.role in ("tool", "function"):
+        return Turn(role="tool", images=images, tool_results=(ToolResult(text="\n".join(texts)),))
+    calls: tuple[ToolCall, ...] = ()
+    if message.tool_calls or message.function_call:
+        made = [call.function or call.custom for call in message.tool_calls or ()]
+        made.append(message.function_call)
+        calls = tuple([ToolCall(name=f.name, arguments=f.arguments or "") for f in made if f is not None])
+    return Turn(role=message.role, texts=texts, images=images, tool_calls=calls)
+
+
+# --- the answer ------------------------------------------------------------------------------------------
+
+
+class Delta(Struct, gc=False):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    audio: Any = None
+
+
+class Choice(Struct, gc=False):
+    delta: Delta | None = None
+    text: Any = None  # legacy completions
+    finish_reason: Any = None
+
+
+class Chunk(Struct, gc=False):
+    choices: list[Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+class Answer(Struct, gc=False):
+    usage: Any = None
+
+
+_CHUNK = Decoder(Chunk)
+_ANSWER = Decoder(Answer)
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Usage from OpenAI's `usage` object of chat and completions."""
+    if not is_object(usage):
+        return None
+    return Usage(
+        input=count(usage.get("prompt_tokens")) or 0,
+        output=count(usage.get("completion_tokens")) or 0,
+        cached=count(mapping(usage.get("prompt_tokens_details")).get("cached_tokens")) or 0,
+        reasoning=count(mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
+    )
+
+
+def has_content(choice: Choice) -> bool:
+    delta = choice.delta
+    return bool(
+        choice.text
+        or (
+            delta is not None
+            and (
+                delta.content
+                or delta.tool_calls
+                or delta.reasoning_content
+                or delta.reasoning
+                or delta.refusal
+                or delta.function_call
+                or delta.audio
+            )
+        )
+    )
+
+
+class ChatMeter(PassMeter):
+    """Chat and legacy completions. With `withhold`, the usage chunk that the gateway asked for is kept back."""
+
+    __slots__ = ("_finished", "_withhold")
+
+    what: ClassVar[str] = "a finish reason or [DONE]"
+    # Words that a delta may hold by chance only cost a parse.
+    rare: ClassVar[tuple[bytes, ...]] = (
+        b"\r",
+        b"[DONE]",
+        b"error",
+        b"prompt_tokens",
+        b'"finish_reason":"',
+        b'"finish_reason": "',
+    )
+
+    def __init__(self, *, withhold: bool = False) -> None:
+        super().__init__()
+        self._withhold = withhold
+        self._finished = False
+
+    def _see(self, name: str, data: bytes) -> Verdict:
+        if data.strip() == b"[DONE]":
+            return "end"
+        try:
+            chunk = _CHUNK.decode(data)
+        except (DecodeError, RecursionError):
+            if name == "error" or faults.read(data):
+                return "fail"
+            if self.content:
+                return "pass"
+            raise BadAnswer("the upstream sent an event that is not a chat completion chunk") from None
+        if chunk.error or name == "error" or (chunk.choices is None and faults.read(data)):
+            return "fail"
+        if chunk.usage is not None:
+            self.usage = read_usage(chunk.usage) or self.usage
+            if self._withhold and not chunk.choices:
+                return "drop"
+        for choice in chunk.choices or ():
+            if choice.finish_reason:
+                self._finished = self.parsing = True  # the few events that follow are all read
+        if any(has_content(choice) for choice in chunk.choices or ()):
+            self.content = True
+            self.parsing = self._finished
+            self.deltas += 1
+        return "pass"
+
+    def _finish(self) -> bytes:
+        return DONE if self._finished else super()._finish()
+
+
+# --- the codec -------------------------------------------------------------------------------------------
+
+
+def error_body(error: PointsmanError, request_id: str) -> bytes:
+    """OpenAI's error object, the same for all of its endpoints."""
+    fault = faults.of(error)
+    return encode(
+        {
+            "error": {
+                "message": fault.message,
+                "type": fault.openai_type,
+                "param": fault.param,
+                "code": fault.code,
+                "request_id": request_id,
+            }
+        }
+    )
+
+
+class ChatCodec:
+    """`router.seams.Codec` for POST /v1/chat/completions."""
+
+    dialect: Dialect = "chat"
+
+    def decode(self, body: bytes) -> Request:
+        top = wire_body.read(_TOP, body)
+        tools = top.tools or ()
+        model, span = wire_body.model(body, top.model, top.messages, top.tools, top.response_format)
+        turns = read_turns(top.messages)
+        include_usage, options_span = read_options(body, top.stream_options)
+        wants_json = False
+        if bytes(top.response_format):
+            with suppress(ValidationError):  # null, or the upstream's to refuse
+                wants_json = _FORMAT.decode(top.response_format).type in ("json_object", "json_schema")
+        limit = count(top.max_completion_tokens)
+        user = top.prompt_cache_key or top.user
+        return Request(
+            dialect="chat",
+            body=body,
+            model=model,
+            model_span=span,
+            stream=bool(top.stream),
+            include_usage=include_usage,
+            stream_options_span=options_span,
+            turns=turns,
+            tools=len(tools) or len(top.functions or ()),
+            wants_json=wants_json,
+            max_output_tokens=count(top.max_tokens) if limit is None else limit,
+            user=user if isinstance(user, str) else None,
+        )
+
+    def meter(self, request: Request) -> ChatMeter:
+        return ChatMeter(withhold=not request.include_usage)
+
+    def usage(self, answer: bytes) -> Usage | None:
+        try:
+            return read_usage(_ANSWER.decode(answer).usage)
+        except (DecodeError, RecursionError):
+            return None
+
+    def error(self, error: PointsmanError, request_id: str) -> bytes:
+        return error_body(error, request_id)
+
+    def error_event(self, error: PointsmanError, request_id: str) -> bytes:
+        return sse.event(error_body(error, request_id))

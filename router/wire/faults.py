@@ -1,0 +1,142 @@
+"""Errors as they stand on the wire: reading an upstream's, and saying what a client's dialect needs to know.
+
+One neutral `Fault` stands between the dialects' error shapes, so that an upstream's error reaches the caller
+in the caller's shape. How a dialect writes it is in the dialect's module.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
+
+from router.errors import ContextTooLong, PointsmanError, UpstreamStatus
+from router.wire.loose import is_object, mapping, text
+
+# How servers say that the prompt does not fit, beside OpenAI's code `context_length_exceeded`: OpenAI and vLLM,
+# Anthropic, Gemini, Bedrock, llama.cpp, SGLang, Mistral, TGI, Ollama.
+OVERFLOW = re.compile(
+    r"maximum context length|context[ _-]?(length|window|size)|(prompt|input) is too long"
+    r"|too many (input )?tokens|exceeds? (the )?(maximum|available|model).{0,40}(token|context)"
+    r"|input token count.{0,40}exceeds|input length.{0,40}exceeds|`inputs` tokens",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"rate.?limit|too many requests|quota|resource.?exhausted|throttl", re.IGNORECASE)
+_BUSY = re.compile(r"overloaded|unavailable|capacity|try again later", re.IGNORECASE)
+
+OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """An error between two dialects. `status` is an HTTP status."""
+
+    message: str
+    status: int
+    code: str | None = None
+    param: str | None = None
+    type: str | None = None  # as its source named it
+
+    @property
+    def openai_type(self) -> str:
+        if self.status in OPENAI_TYPES:
+            return OPENAI_TYPES[self.status]
+        return "invalid_request_error" if self.status < 500 else self.type or "server_error"
+
+    @property
+    def anthropic_type(self) -> str:
+        return ANTHROPIC_TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+
+
+def of(error: PointsmanError) -> Fault:
+    """What to tell the client. An upstream's own words are used where the error still carries its body."""
+    if isinstance(error, UpstreamStatus) and error.body and (told := read(error.body, error.status)):
+        return told
+    return Fault(message=error.message, status=error.status, code=error.code, param=error.param, type=error.type)
+
+
+def read(body: bytes, status: int = 0) -> Fault | None:
+    """The error in an upstream's answer or event of whichever shape; None where there is none.
+
+    Without `status`, the status is guessed from the code, the type and the wording.
+    """
+    try:
+        found: Any = decode(body)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return read_object(found, status)
+
+
+def read_object(found: Any, status: int = 0, *, flat: bool = False) -> Fault | None:
+    """`read` for a decoded value; `flat` where it is known to be an error, whatever its shape."""
+    if not is_object(found):
+        return None
+    given: Any = found.get("error")
+    if given is None:
+        given = mapping(found.get("response")).get("error")
+    inner: dict[str, Any] = {"message": given} if isinstance(given, str) else mapping(given)
+    if not inner:
+        flat = flat or status >= 400 or "error" in (found.get("object"), found.get("type"))
+        if given is not None or not flat:
+            return None
+        inner = found
+    words = next(
+        (str(inner[k]) for k in ("message", "detail", "msg") if inner.get(k)), "the upstream reported an error"
+    )
+    code, kind = inner.get("code"), text(inner.get("type"))
+    if kind in ("error", "response.failed"):
+        kind = ""
+    return Fault(
+        message=words,
+        status=status or _status(code, kind, words),
+        code=str(code) if code is not None else (ContextTooLong.code if OVERFLOW.search(words) else None),
+        param=text(inner.get("param")) or None,
+        type=kind or None,
+    )
+
+
+def _status(code: Any, kind: str, message: str) -> int:
+    if isinstance(code, int) and 400 <= code < 600:
+        return code
+    if isinstance(code, str) and code.isdigit() and 400 <= int(code) < 600:
+        return int(code)
+    words = f"{code or ''} {kind}"
+    if "context_length" in words or OVERFLOW.search(message):
+        return 400
+    for status, name in ANTHROPIC_TYPES.items():
+        if name in words and status != 503:
+            return status
+    if _RATE.search(words) or _RATE.search(message):
+        return 429
+    if _BUSY.search(words) or _BUSY.search(message):
+        return 503
+    return 400 if "invalid" in words else 502
+
+
+def raised(body: bytes) -> UpstreamStatus:
+    """The exception for an error that came inside a stream, with the status that it says or that we guess."""
+    try:
+        fault = read_object(decode(body), flat=True)
+    except (DecodeError, RecursionError):
+        fault = None
+    return UpstreamStatus(fault.status if fault else 502, {}, body, retry_after_s=None)
+
+
+def overflow(error: PointsmanError) -> bool:
+    """Whether the upstream refused because the prompt does not fit its context window."""
+    if isinstance(error, UpstreamStatus) and error.status in (400, 413, 422):
+        fault = read(error.body, error.status)
+        return fault is not None and fault.code == ContextTooLong.code
+    return isinstance(error, ContextTooLong)

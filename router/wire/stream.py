@@ -1,0 +1,93 @@
+"""Metering a stream that is passed on in the dialect it came in: what every dialect's meter shares.
+
+Events are parsed until the first content; from then on a run of events is only searched for the few byte
+strings that may change something, and parsed again when one is found. Which strings, and what an event
+means, each dialect says in its own module.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from router.errors import BadAnswer, PointsmanError, Truncated
+from router.types import Usage
+from router.wire import faults, sse
+
+Verdict = Literal["pass", "drop", "fail", "end"]
+
+
+class PassMeter:
+    """`router.seams.Meter` for equal dialects on both sides. Subclasses say `_see` and `rare`."""
+
+    __slots__ = ("_splitter", "content", "deltas", "done", "failed", "parsing", "usage")
+
+    what: ClassVar[str] = "the answer"
+    rare: ClassVar[tuple[bytes, ...]] = ()  # a run without any of these, and with LF line ends, is only deltas
+    delta: ClassVar[bytes] = b"\n\n"  # counted to know how many deltas a run holds
+
+    def __init__(self) -> None:
+        self._splitter = sse.Splitter()
+        self.content = False
+        self.done = False
+        self.parsing = True  # until the first content, and again where a dialect's end is near
+        self.deltas = 0
+        self.usage: Usage | None = None
+        self.failed: PointsmanError | None = None
+
+    def feed(self, data: bytes) -> bytes:
+        """See `Meter.feed`. An upstream's error before content raises; after content it sets `failed`."""
+        if self.done:
+            return b""
+        run = self._splitter.feed(data)
+        if not run:
+            return b""
+        if self.parsing:
+            return self._careful(run)
+        for sign in self.rare:
+            if sign in run:
+                return self._careful(run)
+        self.deltas += run.count(self.delta)
+        return run
+
+    def close(self) -> bytes:
+        """See `Meter.close`. The last event may lack its empty line; it counts when it is whole otherwise."""
+        last = b""
+        if not self.done and (rest := self._splitter.rest().strip(b"\r\n")):
+            last = self._careful(rest + b"\n\n", lenient=True)
+        if self.done:
+            return last
+        return last + self._finish()
+
+    def _careful(self, run: bytes, *, lenient: bool = False) -> bytes:
+        kept: list[bytes] = []
+        for event in sse.split(run):
+            name, data = sse.fields(event)
+            if data is None or not data:
+                kept.append(event)
+                continue
+            try:
+                verdict = self._see(name, data)
+            except BadAnswer:
+                if lenient:
+                    break  # the last event is cut short
+                raise
+            if verdict == "fail":
+                error = faults.raised(data)
+                if not self.content:
+                    raise error
+                self.failed, self.done = error, True
+                break
+            if verdict != "drop":
+                kept.append(event)
+            if verdict == "end":
+                self.done = True
+                break
+        return b"".join(kept)
+
+    def _see(self, name: str, data: bytes) -> Verdict:
+        """Read one event, note what it says, and say what becomes of it. Raises `BadAnswer` before content."""
+        raise NotImplementedError
+
+    def _finish(self) -> bytes:
+        """What completes a stream that ended without its terminal event, where that is no failure."""
+        raise Truncated(f"the upstream closed the stream before {self.what} was complete")
