@@ -6,9 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path as FilePath
 
-import watchfiles
-from watchfiles import Change
-
 from router.policy_files.files import is_config_file
 
 # Editors and `kubectl` write in several steps; the wait joins them, and stays far below the promised 2 s.
@@ -17,12 +14,14 @@ STEP_MS = 50
 
 
 async def watch(
-    directory: FilePath, on_change: Callable[[], Awaitable[None]], stop: asyncio.Event | None = None
+    directory: FilePath, on_change: Callable[[], Awaitable[object]], stop: asyncio.Event | None = None
 ) -> None:
     """Await `on_change` after every burst of changes to the files, until cancelled or `stop` is set.
 
     Mounted ConfigMaps change by swapping a hidden link, so a change to a hidden entry counts too.
     """
+    import watchfiles  # only a gateway watches, and `pointsman check` is to start fast
+
     changes: AsyncIterator[object] = watchfiles.awatch(  # pyright: ignore[reportUnknownMemberType] - anyio's Event
         directory, watch_filter=_counts, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=stop, recursive=False
     )
@@ -30,6 +29,6 @@ async def watch(
         await on_change()
 
 
-def _counts(_: Change, path: str) -> bool:
+def _counts(_: object, path: str) -> bool:
     file = FilePath(path)
     return is_config_file(file) or file.name == "..data"

@@ -1,0 +1,46 @@
+"""The command line: one table of commands, each in its own module, imported when it is run or asked about.
+
+So `pointsman --help` loads no command, and `check` no web server, database or model. A command's module has
+a click command named `command`, and turns what the packages below return into text, JSON and exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Final
+
+import click
+
+from router import __version__
+
+# To add one: a module with `command`, a line here, a line in docs/contract.md.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("router.cli.serve", "Run the gateway."),
+    "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
+    "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
+    "explain": ("router.cli.explain", "Show the decision for one request, and why."),
+}
+
+
+class Commands(click.Group):
+    """A group whose commands are looked up in `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, epilog="Every command explains itself with --help.")
+@click.version_option(__version__, prog_name="pointsman")
+def main() -> None:
+    """Pointsman: an LLM request router and agent gateway. Easy work goes to a small model, hard work to a large one."""

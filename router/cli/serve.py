@@ -1,0 +1,39 @@
+"""`pointsman serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the data port.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The data port.")
+@click.option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin port.")
+@click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
+@click.option("--workers", type=click.IntRange(1, 1), default=1, show_default=True, help="Worker processes.")
+@click.option(
+    "--state", type=click.Path(path_type=Path), envvar="POINTSMAN_STATE", help="Folder of records and history."
+)
+@click.option("--redis", metavar="URL", help="Share sessions and cooldowns there; wins over groups.yaml.")
+def command(
+    config: Path,
+    host: str,
+    port: int,
+    admin_host: str,
+    admin_port: int,
+    workers: int,
+    state: Path | None,
+    redis: str | None,
+) -> None:
+    """Run the gateway until SIGTERM. Exit code 0 after it has drained, 2 on a bad configuration."""
+    from router.serving import Options, serve
+
+    options = Options(
+        config=config, host=host, port=port, admin_host=admin_host, admin_port=admin_port, state=state, redis=redis
+    )
+    raise SystemExit(serve(options))
