@@ -299,7 +299,13 @@ def _record(line: _Line) -> Record:
 
 def encode(record: Record) -> bytes:
     """One JSON line of the contract, without the line end."""
-    return _encode(_line(record))
+    scores: dict[str, Any] = {}
+    for name, score in record.scores.items():
+        if not isinstance(score, Score):
+            return _encode(_line(record))
+        scores[name] = score.value
+    # Without an abstention the record differs from its line in the scores alone: half the cost of `_line`.
+    return _encode(msgspec.structs.replace(record, scores=scores))
 
 
 def decode(line: bytes | str) -> Record:

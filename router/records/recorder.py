@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Insert, exc
+from sqlalchemy import exc
 
 from router.batch import Batcher
 from router.records import sql
@@ -23,6 +23,9 @@ from router.types import Record
 
 log = logging.getLogger(__name__)
 
+
+_LAST_TRIES = 3  # while closing, before what the database refuses is given up
+_LAST_WAIT_S = 0.2
 
 
 class SqlRecorder:
@@ -82,8 +85,8 @@ class SqlRecorder:
     # --- in the thread -----------------------------------------------------------------------------------
 
     def _drain(self, batch: list[Record | Feedback]) -> None:
-        rows: list[dict[str, Any]] = []
-        opinions: dict[tuple[str, str], dict[str, Any]] = {}  # one statement must not touch a row twice
+        rows: list[tuple[Any, ...]] = []
+        opinions: dict[tuple[str, str], tuple[Any, ...]] = {}  # one statement must not touch a row twice
         for item in batch:
             if isinstance(item, Feedback):
                 opinions[item.request_id, item.tenant] = sql.feedback_row(item)
@@ -97,19 +100,23 @@ class SqlRecorder:
         if opinions:
             self._write(self._upsert_feedback, list(opinions.values()))
 
-    def _write(self, statement: Insert, rows: list[dict[str, Any]]) -> int:
+    def _write(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> int:
         """Writes all rows, or as many as can be before `stopping`; the number that are kept."""
         wait_s, longest_s = self._back_off_s
+        left = _LAST_TRIES
         while True:
             try:
                 self._execute(statement, rows)
             except sql.ERRORS as error:
-                if _is_of_a_row(error):
+                if self._ready and _is_of_a_row(error):
                     return self._one_by_one(statement, rows, error)
                 self._failed(error)
-                if self._batcher.stopping.wait(wait_s):  # closing: what the database refuses now is lost
-                    self._lose(len(rows), error)
-                    return 0
+                if self._batcher.stopping.wait(wait_s):
+                    left -= 1
+                    if left < 0:
+                        self._lose(len(rows), error)
+                        return 0
+                    time.sleep(min(wait_s, _LAST_WAIT_S))
                 wait_s = min(wait_s * 2, longest_s)
             else:
                 if self._failing:
@@ -117,13 +124,13 @@ class SqlRecorder:
                     log.warning("records: the database takes rows again; %d were dropped so far", self.dropped)
                 return len(rows)
 
-    def _one_by_one(self, statement: Insert, rows: list[dict[str, Any]], error: Exception) -> int:
+    def _one_by_one(self, statement: sql.Statement, rows: list[tuple[Any, ...]], error: Exception) -> int:
         if len(rows) == 1:
             self._lose(1, error)
             return 0
         return sum(self._write(statement, [row]) for row in rows)
 
-    def _execute(self, statement: Insert, rows: list[dict[str, Any]]) -> None:
+    def _execute(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> None:
         if self._path is not None and self._ready and not self._path.exists():
             self._engine.dispose()  # somebody removed the file: the open one would swallow every row
             self._ready = False
@@ -131,7 +138,7 @@ class SqlRecorder:
             sql.prepare(self._engine)
             self._ready = True
         with self._engine.begin() as connection:
-            connection.execute(statement, rows)
+            statement.execute(connection, rows)
 
     def _failed(self, error: Exception) -> None:
         self._ready = False  # the file may be gone or replaced: look again before the next try

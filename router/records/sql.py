@@ -15,10 +15,10 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import (
     Column,
+    Connection,
     Double,
     Engine,
     Index,
-    Insert,
     Integer,
     MetaData,
     String,
@@ -28,8 +28,10 @@ from sqlalchemy import (
     event,
     exc,
     make_url,
+    text,
 )
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from router import record
 from router.types import Abstain, Record
@@ -85,51 +87,73 @@ class Feedback(Struct, frozen=True, kw_only=True):
     label: str | None = None
 
 
-def row(of: Record) -> dict[str, Any]:
-    """The columns of one record. Raises `UnicodeEncodeError` when it holds a lone surrogate."""
+def row(of: Record) -> tuple[Any, ...]:
+    """One record as the values of `records`, in its columns' order.
+
+    Raises `UnicodeEncodeError` when it holds a lone surrogate.
+    """
     decision, served = of.decision, record.served(of)
     score = decision.score if decision is not None else None
-    if score is None:  # a score that was taken and did not decide is still worth a query
+    if score is None and of.scores:  # a score that was taken and did not decide is still worth a query
         score = next((s.value for s in of.scores.values() if not isinstance(s, Abstain)), None)
-    return {
-        "id": of.id,
-        "time": of.time,
-        "policy": of.policy,
-        "digest": of.digest,
-        "dialect": of.dialect,
-        "model": of.model,
-        "route": decision.route if decision is not None else None,
-        "group": record.group(of),
-        "deployment": served.deployment if served is not None else None,
-        "outcome": of.outcome,
-        "score": score,
-        "input_tokens": of.usage.input,
-        "output_tokens": of.usage.output,
-        "cost": of.cost,
-        "ttft_s": of.timing.ttft_s,
-        "total_s": of.timing.total_s,
-        "record": record.encode(of).decode(),
-    }
+    return (
+        of.id,
+        of.time,
+        of.policy,
+        of.digest,
+        of.dialect,
+        of.model,
+        decision.route if decision is not None else None,
+        record.group(of),
+        served.deployment if served is not None else None,
+        of.outcome,
+        score,
+        of.usage.input,
+        of.usage.output,
+        of.cost,
+        of.timing.ttft_s,
+        of.timing.total_s,
+        record.encode(of).decode(),
+    )
 
 
-def feedback_row(of: Feedback) -> dict[str, Any]:
-    return {"request_id": of.request_id, "tenant": of.tenant, "time": of.time, "score": of.score, "label": of.label}
+def feedback_row(of: Feedback) -> tuple[Any, ...]:
+    return (of.request_id, of.tenant, of.time, of.score, of.label)
 
 
-def insert_records(engine: Engine) -> Insert:
+class Statement:
+    """An insert compiled once, because SQLAlchemy's handling of each row's parameters costs as much as SQLite."""
+
+    def __init__(self, engine: Engine, insert: sqlite.Insert | postgresql.Insert, table: Table) -> None:
+        compiled = insert.compile(dialect=engine.dialect)
+        names = list(table.columns.keys())
+        self._sql = str(compiled)
+        self._names = None if compiled.positional and compiled.positiontup == names else names
+
+    def execute(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
+        if self._names is None:
+            connection.exec_driver_sql(self._sql, rows)
+        else:
+            connection.exec_driver_sql(self._sql, [dict(zip(self._names, row, strict=True)) for row in rows])
+
+
+def insert_records(engine: Engine) -> Statement:
     """One row a record; a row that is there already stays, so that a batch may be written again."""
-    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
-    return dialect.insert(records).on_conflict_do_nothing()
+    return Statement(engine, _insert(engine, records).on_conflict_do_nothing(), records)
 
 
-def upsert_feedback(engine: Engine) -> Insert:
+def upsert_feedback(engine: Engine) -> Statement:
     """One row a request and tenant; the last score given wins."""
-    dialect = postgresql if engine.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(feedback)
-    new = statement.excluded
-    return statement.on_conflict_do_update(
+    insert = _insert(engine, feedback)
+    new = insert.excluded
+    insert = insert.on_conflict_do_update(
         index_elements=["request_id", "tenant"], set_={"time": new.time, "score": new.score, "label": new.label}
     )
+    return Statement(engine, insert, feedback)
+
+
+def _insert(engine: Engine, table: Table) -> sqlite.Insert | postgresql.Insert:
+    return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def open_engine(url: str, *, busy_s: float = 5.0) -> Engine:
@@ -167,14 +191,24 @@ def _tune_sqlite(connection: sqlite3.Connection, _: object) -> None:
 def prepare(engine: Engine) -> None:
     """Creates what is missing. A SQLite file that is corrupt is moved aside and a new one begun."""
     try:
-        metadata.create_all(engine)
+        _create(engine)
     except ERRORS as error:
         if not is_corrupt(error) or not move_aside(engine):
             raise
-        metadata.create_all(engine)
+        _create(engine)
     path = sqlite_path(engine)
     if path is not None:
         path.chmod(0o600)
+
+
+def _create(engine: Engine) -> None:
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":  # IF NOT EXISTS alone fails when two gateways begin at once
+            connection.execute(text("SELECT pg_advisory_xact_lock(7046029254386353131)"))
+        for table in metadata.sorted_tables:
+            connection.execute(CreateTable(table, if_not_exists=True))
+            for index in table.indexes:
+                connection.execute(CreateIndex(index, if_not_exists=True))
 
 
 def is_corrupt(error: Exception) -> bool:
