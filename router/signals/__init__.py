@@ -1,0 +1,116 @@
+"""Facts about a request that need no model: `user_text` finds the last real user words, `extract` the signals.
+
+Everything here looks at a bounded part of a request (heads and tails of texts, lengths of the rest), because it
+runs for every request, on the event loop. What the words mean is for scorers; what follows from the facts is for
+`decide`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from router.signals.code import code_share
+from router.signals.languages import language
+from router.signals.side import is_side_request
+from router.signals.tools import failed, longest_run
+from router.signals.words import newest, speaks, user_text
+from router.types import Caller, Request, Signals, ToolCall, Turn
+
+__all__ = ["code_share", "extract", "input_tokens", "language", "user_text"]
+
+# Bytes of UTF-8 per token, over English prose, code, Chinese and Russian with today's large vocabularies: 3.5 to
+# 4.5. A context window is filtered by this estimate, so `plan` leaves the last word to the upstream.
+_BYTES_PER_TOKEN = 4
+_TOKENS_PER_TURN = 4  # role markers of a chat template
+_TOKENS_PER_IMAGE = 1000  # between a small tile (85) and a large photograph (1,600)
+_TOKENS_PER_TOOL = 1000  # ceiling: Claude Code's catalogue is about 600 a tool
+_TOKENS_OF_SCHEMA = 4000  # ceiling for a JSON schema of the answer
+
+
+def extract(
+    request: Request,
+    caller: Caller,
+    *,
+    text: str,
+    named_headers: frozenset[str] = frozenset(),
+    hour: int = 0,
+    weekday: int = 0,
+) -> Signals:
+    """The signals of `request`. `text` is its `user_text`; `named_headers` those that some policy reads.
+
+    `hour` (0..23) and `weekday` (Monday is 0) are the operator's local time.
+    """
+    turns = request.turns
+    at = newest(turns)
+    tool_loop = at >= 0 and bool(turns[at].tool_results)
+    used = _newest_tool_use(turns, at, tool_loop)
+    calls: tuple[ToolCall, ...] = ()
+    errors = 0
+    if used:
+        calls = tuple(call for turn in used for call in turn.tool_calls)
+        errors = sum(failed(result) for turn in used for result in turn.tool_results)
+    return Signals(
+        input_tokens=input_tokens(request),
+        prompt_chars=len(text),
+        turns=sum(map(speaks, turns)),
+        tools=request.tools,
+        tool_calls=len(calls),
+        tool_errors=errors,
+        repeated_calls=longest_run(calls) if calls else 0,
+        tool_loop=tool_loop,
+        side_request=not tool_loop and is_side_request(request, turns[at] if at >= 0 else None, text),
+        has_images=any(turn.images for turn in turns),
+        wants_json=request.wants_json,
+        stream=request.stream,
+        max_output_tokens=request.max_output_tokens or 0,
+        code_share=code_share(text),
+        language=language(text),
+        model=request.model,
+        dialect=request.dialect,
+        tenant=caller.tenant,
+        key=caller.key,
+        hour=hour,
+        weekday=weekday,
+        headers=_headers(caller.headers, named_headers) if named_headers else {},
+    )
+
+
+def _headers(headers: Mapping[str, str], named: frozenset[str]) -> dict[str, str]:
+    return {name: headers[name] for name in named if name in headers}
+
+
+def _newest_tool_use(turns: tuple[Turn, ...], at: int, tool_loop: bool) -> tuple[Turn, ...]:
+    """The turns since the last user turn; where the newest is one, those since the user turn before it."""
+    end = at + 1 if tool_loop else at
+    start = end
+    while start > 0 and not speaks(turns[start - 1]):
+        start -= 1
+    return turns[start:end] if end > 0 else ()
+
+
+def input_tokens(request: Request) -> int:
+    """Estimated tokens of the whole prompt, from lengths alone; images count a flat sum each.
+
+    Base64 in the body (images, audio, files) would swamp an estimate from the body's length, so the texts are
+    counted, and what the body holds beside them only up to what tools and a schema can plausibly take.
+    """
+    bytes_, images = 0, 0
+    for turn in request.turns:
+        images += turn.images
+        for text in turn.texts:
+            bytes_ += len(text) if text.isascii() else _utf8_bytes(text)
+        for call in turn.tool_calls:
+            bytes_ += len(call.arguments) + len(call.name)
+        for result in turn.tool_results:
+            bytes_ += len(result.text) if result.text.isascii() else _utf8_bytes(result.text)
+    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
+    if request.tools or request.wants_json:
+        rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
+        tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
+    return tokens
+
+
+def _utf8_bytes(text: str) -> int:
+    # Encoding a long text costs more than all other signals together; its head tells bytes per character.
+    head = text[:256]
+    return len(text) * len(head.encode("utf-8", "surrogatepass")) // len(head)
