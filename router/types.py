@@ -248,7 +248,8 @@ class Record(Struct, frozen=True, kw_only=True):
 
 # --- what the operator writes ----------------------------------------------------------------------------
 
-_STRICT: dict[str, Any] = {"extra": "forbid"}  # pydantic: an unknown key is an error
+# pydantic: an unknown key is an error, and so is a number that compares with none or that nothing reaches
+_STRICT: dict[str, Any] = {"extra": "forbid", "allow_inf_nan": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
