@@ -57,7 +57,7 @@ _WANTED: Final = {
 
 def parse(kind: type[Written], shaped: Shaped, document: Document) -> tuple[Written | None, list[Mistake]]:
     """The value, or None and every mistake in the data."""
-    found = [document.mistake(path, message) for path, message in shaped.mistakes]
+    found = [document.mistake(one.path, one.message, at_key=one.at_key) for one in shaped.mistakes]
     try:
         value: Written = ADAPTERS[kind].validate_python(shaped.data)
     except ValidationError as error:

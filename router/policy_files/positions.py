@@ -109,7 +109,8 @@ def read(
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        return None, [_at(file, place, (), f"this is not valid YAML: {error.problem or error.context}")]
+        where = f" ({error.context} on line {error.context_mark.line + 1})" if error.context_mark else ""
+        return None, [_at(file, place, (), f"this is not valid YAML: {error.problem}{where}")]
     except _Refused as refused:
         return None, [_at(file, refused.place, (), refused.message)]
     return _Composer(file, events, variables, free_form).document()

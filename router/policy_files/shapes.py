@@ -9,13 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from router.policy_files.positions import Document, Path
 
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhdw]))+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+class Misspelt(NamedTuple):
+    """A spelling that cannot be rewritten; `path` is the one in the file."""
+
+    path: Path
+    message: str
+    at_key: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +33,7 @@ class Shaped:
     data: dict[str, Any]
     base: Path = ()  # where `data` stands in the file
     written: Mapping[Path, Path] = field(default_factory=dict[Path, Path])
-    mistakes: tuple[tuple[Path, str], ...] = ()  # paths in the file
+    mistakes: tuple[Misspelt, ...] = ()
 
     def place(self, path: Path) -> Path:
         """The path in the file of a path in `data`."""
@@ -63,7 +71,7 @@ def policy(document: Document) -> Shaped:
     """A policy file without `version`, with `pin.ttl` in seconds and `expect` taken apart."""
     data = {key: value for key, value in document.data.items() if key != "version"}
     written: dict[Path, Path] = {}
-    mistakes: list[tuple[Path, str]] = []
+    mistakes: list[Misspelt] = []
     if (pin := mapping(data.get("pin"))) is not None and "ttl" in pin:
         data["pin"] = _pin(pin, written, mistakes)
     if isinstance(data.get("examples"), list):
@@ -97,43 +105,45 @@ def scorer(document: Document, name: str) -> Shaped:
 def _named(document: Document, base: Path, name: str) -> Shaped:
     body = mapping(document.data[str(base[0])][name])
     if body is None:
-        return Shaped(data={}, base=base, mistakes=((base, "must be a mapping of keys to values"),))
-    mistakes = (((*base, "name"), "the key above is the name already; remove this one"),) if "name" in body else ()
-    return Shaped(data={**body, "name": name}, base=base, mistakes=mistakes)
+        return Shaped(data={}, base=base, mistakes=(Misspelt(base, "must be a mapping of keys to values"),))
+    again = Misspelt((*base, "name"), "the key above is the name already; remove this one", at_key=True)
+    return Shaped(data={**body, "name": name}, base=base, mistakes=(again,) if "name" in body else ())
 
 
-def _pin(pin: dict[str, Any], written: dict[Path, Path], mistakes: list[tuple[Path, str]]) -> dict[str, Any]:
+def _pin(pin: dict[str, Any], written: dict[Path, Path], mistakes: list[Misspelt]) -> dict[str, Any]:
     ttl = seconds(pin["ttl"])
     if ttl is None:
-        mistakes.append((("pin", "ttl"), "must be a duration such as 90s, 1h or 2d, or a number of seconds"))
+        mistakes.append(Misspelt(("pin", "ttl"), "must be a duration such as 90s, 1h or 2d, or a number of seconds"))
     if "ttl_s" in pin:
-        mistakes.append((("pin", "ttl_s"), "ttl says this already; keep one of the two"))
+        mistakes.append(Misspelt(("pin", "ttl_s"), "ttl says this already; keep one of the two", at_key=True))
     written[("pin", "ttl_s")] = ("pin", "ttl")
     rest = {key: value for key, value in pin.items() if key != "ttl"}
     return rest if ttl is None else {**rest, "ttl_s": ttl}
 
 
-def _example(one: object, index: int, written: dict[Path, Path], mistakes: list[tuple[Path, str]]) -> object:
+def _example(one: object, index: int, written: dict[Path, Path], mistakes: list[Misspelt]) -> object:
     example = mapping(one)
     if example is None:
         return one
     here: Path = ("examples", index)
     for key in ("route", "group"):
         if key in example:
-            mistakes.append(((*here, key), f"unknown key; write expect: {{{key}: NAME}}"))
+            mistakes.append(Misspelt((*here, key), f"unknown key; write expect: {{{key}: NAME}}", at_key=True))
     rest = {key: value for key, value in example.items() if key not in ("expect", "route", "group")}
     expect = example.get("expect")
     if "expect" not in example:
-        mistakes.append((here, "expect is missing; write expect: ROUTE, or expect: {route: ROUTE, group: GROUP}"))
+        message = "expect is missing; write expect: ROUTE, or expect: {route: ROUTE, group: GROUP}"
+        mistakes.append(Misspelt(here, message))
     elif isinstance(expect, str):
         written[(*here, "route")] = (*here, "expect")
         return {**rest, "route": expect}
     elif not (wanted := mapping(expect)):
-        mistakes.append(((*here, "expect"), "must be a route's name, or {route: ROUTE, group: GROUP}"))
+        mistakes.append(Misspelt((*here, "expect"), "must be a route's name, or {route: ROUTE, group: GROUP}"))
     else:
         for key, value in wanted.items():
             if key not in ("route", "group"):
-                mistakes.append(((*here, "expect", key), "unknown key; expect holds route and group"))
+                message = "unknown key; expect holds route and group"
+                mistakes.append(Misspelt((*here, "expect", key), message, at_key=True))
             else:
                 written[(*here, key)] = (*here, "expect", key)
                 rest[key] = value
