@@ -1,0 +1,185 @@
+"""From signals, scores and the conversation's pin to a group: one pure function, called by production, `explain`,
+replay and the evals alike. Which deployment of the group serves belongs to `plan`; asking a scorer to the caller.
+
+The pin's rules, in one place:
+- in a tool loop a conversation stays with its group, and no score is asked for;
+- at a user turn it may move to a group that ranks higher, never lower; `upgrade: never` holds it, `free` lets it go;
+- a route that can only lead to where the conversation already is, or lower, is not worth its score;
+- a scorer's abstention is no evidence and moves nothing;
+- a side request (title, summary) neither uses the pin nor moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from router.policy import UNRANKED, Asked, Ladder, Selection, Step, ladder
+from router.types import Abstain, Band, Decision, Load, NeedScore, Policy, Score, ScoreRule, Session, Signals, Target
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """A pin in force: the conversation, and the rank a group must pass to take it (None = no group may)."""
+
+    session: Session
+    group: str
+    above: int | None
+
+
+def decide(
+    policy: Selection,
+    signals: Signals,
+    scores: Mapping[str, Score | Abstain],
+    session: Session | None,
+    load: Load,
+) -> Decision | NeedScore:
+    """The group for one request, or which scorer to ask first; call again with its answer in `scores`.
+
+    Same arguments, same answer. `session` is what the store remembers, None where there is nothing. `load` moves
+    no decision by itself: a busy or failing group is `plan`'s to pass over.
+    """
+    if isinstance(policy, Asked):
+        return Decision(
+            policy=policy.name,
+            route="asked",
+            group=policy.group,
+            why="asked",
+            deployment=policy.deployment,
+            only=policy.deployment is not None,
+        )
+    steps = ladder(policy)
+    held = pinned(policy, signals, session)
+    if held is not None and held.above is None:
+        return _stay(policy, held)
+    for step in steps.steps:
+        if step.test is None or step.test(signals):
+            if step.rule is not None:
+                return _by_score(policy, step, step.rule, scores, held)
+            group = step.route.group or policy.default
+            made = Decision(policy=policy.name, route=step.route.name, group=group, why="signal", set=step.route.set)
+            return _settle(policy, steps, made, held)
+    made = Decision(policy=policy.name, route="default", group=policy.default, why="default")
+    return _settle(policy, steps, made, held)
+
+
+def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held | None:
+    """The pin that binds this request; None where none does.
+
+    A pin to a group that the policy no longer names is void.
+    """
+    if session is None or session.group is None or signals.side_request or isinstance(policy, Asked):
+        return None
+    steps = ladder(policy)
+    if session.group not in steps.reach:
+        return None
+    above: int | None
+    if signals.tool_loop or steps.pin.upgrade == "never":
+        above = None
+    else:
+        above = -1 if steps.pin.upgrade == "free" else steps.rank.get(session.group, UNRANKED)
+    return Held(session=session, group=session.group, above=above)
+
+
+def pins(policy: Selection, signals: Signals) -> bool:
+    """Whether this request uses and moves its conversation's pin: what the shell asks before it touches the store."""
+    return not signals.side_request and not isinstance(policy, Asked)
+
+
+def remember(
+    policy: Selection, signals: Signals, decision: Decision, session: Session | None, *, key: str, served: Target
+) -> Session | None:
+    """What the store should now hold for conversation `key`, served by `served`; None = leave it as it is.
+
+    The group that served is pinned, not the one decided on: a conversation that failed over stays where its state
+    and its cache now are.
+    """
+    if not pins(policy, signals):
+        return None
+    route = session.route if decision.why == "pin" and session is not None else decision.route
+    return Session(id=key, group=served.group, deployment=served.deployment, route=route)
+
+
+# --- the steps -------------------------------------------------------------------------------------------
+
+
+def _by_score(
+    policy: Policy, step: Step, rule: ScoreRule, scores: Mapping[str, Score | Abstain], held: Held | None
+) -> Decision | NeedScore:
+    if held is not None and held.above is not None and step.top <= held.above:
+        return _stay(policy, held)
+    given = scores.get(rule.scorer)
+    if given is None:
+        return NeedScore(scorer=rule.scorer)
+    if isinstance(given, Abstain) or not 0.0 <= given.value <= 1.0 or not rule.bands:
+        if held is not None:
+            return replace(_stay(policy, held), scorer=rule.scorer)
+        return Decision(policy=policy.name, route="default", group=policy.default, why="abstain", scorer=rule.scorer)
+    band, threshold = band_of(rule.bands, given.value)
+    made = Decision(
+        policy=policy.name,
+        route=step.route.name,
+        group=band.group,
+        why="score",
+        scorer=rule.scorer,
+        score=given.value,
+        threshold=threshold,
+        set=_merged(step.route.set, band.set),
+    )
+    return _settle(policy, ladder(policy), made, held)
+
+
+def band_of(bands: tuple[Band, ...], value: float) -> tuple[Band, float | None]:
+    """The first band that `value` lies below the edge of, and that edge; for the last band its lower edge."""
+    edge: float | None = None
+    for band in bands:
+        if band.below is None:
+            return band, edge
+        edge = band.below
+        if value < edge:
+            return band, edge
+    return bands[-1], edge
+
+
+def _settle(policy: Policy, steps: Ladder, made: Decision, held: Held | None) -> Decision:
+    """`made`, unless the pin forbids the move; staying in the group prefers the deployment with the warm cache."""
+    if held is None:
+        return made
+    if made.group == held.group:
+        return replace(made, deployment=held.session.deployment)
+    if held.above is not None and steps.rank.get(made.group, UNRANKED) > held.above:
+        return made
+    return replace(_stay(policy, held), scorer=made.scorer, score=made.score, threshold=made.threshold)
+
+
+def _stay(policy: Policy, held: Held) -> Decision:
+    return Decision(
+        policy=policy.name,
+        route="pin",
+        group=held.group,
+        why="pin",
+        deployment=held.session.deployment,
+        set=_set_of(policy, held),
+    )
+
+
+def _set_of(policy: Policy, held: Held) -> Mapping[str, Any]:
+    """The fields that the pinning route sets, so that they do not come and go within a conversation.
+
+    Which of several bands of one group it was is not remembered: the last, which thinks most, is taken.
+    """
+    for route in policy.routes:
+        if route.name == held.session.route:
+            if route.score is not None:
+                band = next((b for b in reversed(route.score.bands) if b.group == held.group), None)
+                return _merged(route.set, band.set) if band is not None else {}
+            return route.set if route.group == held.group else {}
+    return {}
+
+
+def _merged(route: Mapping[str, Any], band: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not band:
+        return route
+    return {**route, **band} if route else band

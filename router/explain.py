@@ -1,0 +1,223 @@
+"""A decision told to people: each route that was tested and what held, the score and its threshold, the pin, and
+every deployment considered. It asks `decide` and `plan` the same questions that production does and writes down
+what they answer; it decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from router.decide import decide, pinned
+from router.plan import plan, survey
+from router.policy import Asked, Check, Selection, examine, ladder, wording
+from router.types import (
+    Abstain,
+    Config,
+    Decision,
+    Load,
+    NeedScore,
+    Plan,
+    Policy,
+    Route,
+    Score,
+    Session,
+    Signals,
+)
+
+
+class Tested(Struct, frozen=True, kw_only=True):
+    """One route: whether its condition held (None = not reached), the conditions one by one, where it leads."""
+
+    route: str
+    held: bool | None
+    checks: tuple[Check, ...] = ()
+    leads: str = ""
+
+
+class Considered(Struct, frozen=True, kw_only=True):
+    """One deployment along the fallbacks. `place` counts from 1 in the order to try, None where it was refused."""
+
+    deployment: str
+    group: str
+    in_flight: int
+    place: int | None
+    refused: str | None = None
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Everything that led to a decision, ready for JSON. `decision` is None while a score in `need` is missing."""
+
+    model: str
+    policy: str
+    signals: Signals
+    pin: str
+    routes: tuple[Tested, ...]
+    scores: Mapping[str, Score | Abstain]
+    need: str | None
+    decision: Decision | None
+    because: str
+    plan: Plan | None
+    deployments: tuple[Considered, ...]
+
+
+def explain(
+    config: Config,
+    policy: Selection,
+    signals: Signals,
+    scores: Mapping[str, Score | Abstain],
+    session: Session | None,
+    load: Load,
+    draw: float,
+) -> Explanation:
+    """Why a request goes where it goes; the decision and plan in it are those of production for these arguments."""
+    answer = decide(policy, signals, scores, session, load)
+    need = answer.scorer if isinstance(answer, NeedScore) else None
+    decision = None if isinstance(answer, NeedScore) else answer
+    made = plan(decision, policy, config, load, signals, draw) if decision is not None else None
+    return Explanation(
+        model=signals.model,
+        policy=policy.name,
+        signals=signals,
+        pin=_pin(policy, signals, session),
+        routes=() if isinstance(policy, Asked) else tuple(_tested(policy, signals, session)),
+        scores=scores,
+        need=need,
+        decision=decision,
+        because=_because(decision, need, scores),
+        plan=made,
+        deployments=tuple(_considered(decision, policy, config, load, signals, made)) if decision and made else (),
+    )
+
+
+def _tested(policy: Policy, signals: Signals, session: Session | None) -> Iterator[Tested]:
+    """Routes in order, tested up to the first that holds; none where the pin settles it beforehand."""
+    held = pinned(policy, signals, session)
+    open_ = held is None or held.above is not None
+    for step in ladder(policy).steps:
+        leads = _leads(step.route)
+        if not open_:
+            yield Tested(route=step.route.name, held=None, leads=leads)
+            continue
+        holds = step.test is None or step.test(signals)
+        checks = examine(step.route.when, signals) if step.route.when is not None else ()
+        yield Tested(route=step.route.name, held=holds, checks=checks, leads=leads)
+        open_ = not holds
+
+
+def _leads(route: Route) -> str:
+    if route.score is None:
+        return f"group {route.group}"
+    bands = ", ".join(
+        f"below {band.below:g} {band.group}" if band.below is not None else f"else {band.group}"
+        for band in route.score.bands
+    )
+    return f"score {route.score.scorer}: {bands}"
+
+
+def _pin(policy: Selection, signals: Signals, session: Session | None) -> str:
+    if isinstance(policy, Asked):
+        return "not used: the client named the group or deployment"
+    if session is None or session.group is None:
+        return "none: the conversation is new or has no id"
+    if signals.side_request:
+        return "not used: a side request (title, summary or the like)"
+    held = pinned(policy, signals, session)
+    if held is None:
+        return f"void: the policy does not lead to group {session.group}"
+    if signals.tool_loop:
+        return f"group {held.group}, held: a tool loop never changes group"
+    if held.above is None:
+        return f"group {held.group}, held: the policy never moves a conversation"
+    if held.above < 0:
+        return f"group {held.group}, free to move at a user turn"
+    return f"group {held.group}, may move up at a user turn"
+
+
+def _because(decision: Decision | None, need: str | None, scores: Mapping[str, Score | Abstain]) -> str:
+    if decision is None:
+        return f"the score of {need} is needed first"
+    where = f"group {decision.group}"
+    match decision.why:
+        case "asked":
+            return f"the client asked for {decision.deployment or where} by name"
+        case "signal":
+            return f"{where}: route {decision.route} holds on signals alone"
+        case "default":
+            return f"{where}: no route holds, so the policy's default"
+        case "abstain":
+            given = scores.get(decision.scorer or "")
+            reason = given.reason if isinstance(given, Abstain) else "no usable score"
+            return f"{where}: the scorer {decision.scorer} abstained ({reason}), so the policy's default"
+        case "score":
+            return f"{where}: {_scored(decision)}"
+        case "pin":
+            if decision.scorer is None:
+                return f"{where}: the conversation is pinned to it"
+            if decision.score is None:
+                return f"{where}: the scorer {decision.scorer} abstained, so the conversation stays where it is"
+            return f"{where}: the conversation is pinned to it and moves only up ({_scored(decision)})"
+
+
+def _scored(decision: Decision) -> str:
+    score = f"score {decision.score:.3f} of {decision.scorer}"
+    return f"{score}, threshold {decision.threshold:g}" if decision.threshold is not None else score
+
+
+def _considered(
+    decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals, made: Plan
+) -> Iterator[Considered]:
+    refused: dict[str, str] = {}
+    groups: dict[str, str] = {target.deployment: target.group for target in made.targets}
+    for refusal in survey(decision, policy, config, load, signals).refusals:
+        refused[refusal.deployment] = refusal.reason
+        groups.setdefault(refusal.deployment, refusal.group)
+    places = {target.deployment: i for i, target in enumerate(made.targets, 1)}
+    for name, group in groups.items():
+        busy = max(0, load.in_flight.get(name, 0))
+        yield Considered(
+            deployment=name, group=group, in_flight=busy, place=places.get(name), refused=refused.get(name)
+        )
+
+
+# --- as text ---------------------------------------------------------------------------------------------
+
+
+def render(explanation: Explanation) -> str:
+    """Plain text for a terminal: what was asked, each route, the decision, the plan."""
+    lines = [f"model     {explanation.model}", f"policy    {explanation.policy}", f"pin       {explanation.pin}"]
+    lines.append(f"signals   {_signals(explanation.signals)}")
+    for tested in explanation.routes:
+        mark = {True: "holds", False: "no", None: "not reached"}[tested.held]
+        lines.append(f"route     {tested.route}: {mark} -> {tested.leads}")
+        lines += (f"            {line}" for check in tested.checks for line in _check(check))
+    for name, score in explanation.scores.items():
+        said = f"{score.value:.3f}" if isinstance(score, Score) else f"abstained ({score.reason})"
+        lines.append(f"score     {name}: {said}")
+    lines.append(f"decision  {explanation.because}")
+    if explanation.decision is not None and explanation.decision.set:
+        lines.append("set       " + ", ".join(f"{k}={v!r}" for k, v in explanation.decision.set.items()))
+    for one in explanation.deployments:
+        place = f"{one.place}." if one.place is not None else "-"
+        said = f"{one.in_flight} in flight" + (f"; {one.refused}" if one.refused else "")
+        lines.append(f"plan      {place:<3}{one.deployment} ({one.group}): {said}")
+    if explanation.plan is not None and not explanation.plan.targets:
+        wait_s = explanation.plan.retry_after_s
+        lines.append("plan      none can serve" + (f"; retry after {wait_s:.1f} s" if wait_s is not None else ""))
+    return "\n".join(lines)
+
+
+def _check(check: Check) -> Iterator[str]:
+    yield f"{'+' if check.held else '-'} {check.field}: {check.value}, wanted {check.condition}"
+    for part in check.parts:
+        yield from (f"  {line}" for line in _check(part))
+
+
+def _signals(signals: Signals) -> str:
+    """Those that differ from their defaults, the model apart."""
+    plain = Signals()
+    given = ((name, getattr(signals, name)) for name in Signals.__struct_fields__ if name not in ("model", "headers"))
+    said = [f"{name}={wording(value)}" for name, value in given if value != getattr(plain, name)]
+    said += (f"headers.{name}={wording(value)}" for name, value in signals.headers.items())
+    return " ".join(said) or "none"

@@ -1,0 +1,278 @@
+"""From a decision to the deployments to try, and after a failure to the next one or to giving up.
+
+Everything that may be retried, everything that ends a request, and whose fault an error is stands here once, so
+that there is one retry owner and one attempt budget. Opening calls, cooldowns and counting belong to the shell.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from router.errors import (
+    BadAnswer,
+    BadRequest,
+    ConnectFailed,
+    ContextTooLong,
+    Overloaded,
+    PointsmanError,
+    RateLimited,
+    TimedOut,
+    Truncated,
+    UpstreamError,
+    UpstreamStatus,
+)
+from router.policy import Selection, chain_of
+from router.types import Attempt, Config, Decision, Deployment, Load, Plan, Signals, Target
+
+MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
+# Where everything is cooling, the soonest is probed if its time is this near. A deployment that failed may be
+# back early; one that named its own time (429) is not called before it, but for the clocks' difference.
+PROBE_FAILED_S = 5.0
+PROBE_LIMITED_S = 0.5
+_BUSY_RETRY_S = 1.0  # Retry-After where all are at their limit: a slot frees with any answer that ends
+_OVERESTIMATE = 2  # the token estimate may be this much too high
+
+Bar = Literal["missing", "images", "window", "drained", "limited", "cooling", "full"]
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Why a deployment cannot take a request now. `wait_s`: seconds until that may end, None = it will not."""
+
+    deployment: str
+    group: str
+    bar: Bar
+    reason: str
+    wait_s: float | None = None
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """Every deployment of the groups in line: those that can serve, by group and unordered, and those that cannot."""
+
+    able: tuple[tuple[str, tuple[str, ...]], ...]
+    refusals: tuple[Refusal, ...]
+
+
+# --- before the first attempt ----------------------------------------------------------------------------
+
+
+def plan(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals, draw: float) -> Plan:
+    """The deployments to try, in order: group by group along the fallbacks, least busy first within a group.
+
+    `draw` in [0, 1) settles ties, evenly. A preferred deployment comes first where it can serve. Where none can,
+    `targets` is empty (see `refused_as`), but for a probe of one that is about to return.
+    """
+    seen = survey(decision, policy, config, load, signals)
+    targets: list[Target] = []
+    for group, names in seen.able:
+        ordered = names if len(names) == 1 else _least_busy(names, load.in_flight, draw)
+        preferred = decision.deployment
+        if preferred is not None and group == decision.group and preferred in names:
+            ordered = (preferred, *(name for name in ordered if name != preferred))
+        targets += (Target(deployment=name, group=group) for name in ordered)
+    if targets:
+        refused = tuple((r.deployment, r.reason) for r in seen.refusals) if seen.refusals else ()
+        return Plan(targets=tuple(targets), refused=refused)
+    return _without_targets(seen, config, signals)
+
+
+def survey(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals) -> Survey:
+    """Which deployments along the fallbacks can take the request, each looked at once, and why others cannot."""
+    able: list[tuple[str, tuple[str, ...]]] = []
+    refusals: list[Refusal] = []
+    seen: set[str] = set()
+    for group in chain_of(policy, decision.group):
+        known = config.groups.get(group)
+        names: tuple[str, ...] = known.deployments if known is not None else ()
+        if decision.only:
+            names = tuple(n for n in names if n == decision.deployment)
+        can: list[str] = []
+        for name in names:
+            if name in seen:
+                continue
+            seen.add(name)
+            refusal = _refusal(name, group, config.deployments.get(name), load, signals)
+            if refusal is None:
+                can.append(name)
+            else:
+                refusals.append(refusal)
+        if can:
+            able.append((group, tuple(can)))
+    return Survey(able=tuple(able), refusals=tuple(refusals))
+
+
+def _refusal(name: str, group: str, deployment: Deployment | None, load: Load, signals: Signals) -> Refusal | None:
+    """Lasting reasons first: a wait is no use where the request can never be served."""
+
+    def no(bar: Bar, reason: str, wait_s: float | None = None) -> Refusal:
+        return Refusal(deployment=name, group=group, bar=bar, reason=reason, wait_s=wait_s)
+
+    if deployment is None:
+        return no("missing", "it is not in the configuration")
+    if signals.has_images and not deployment.images:
+        return no("images", "the request has images and it cannot read them")
+    window = deployment.context_window
+    needed = signals.input_tokens + signals.max_output_tokens
+    if window is not None and needed > window:
+        return no("window", f"its context window of {window} is smaller than the {needed} tokens needed (estimated)")
+    until = load.cooling.get(name)
+    if until is not None and until > load.now:
+        wait_s = until - load.now
+        if math.isinf(wait_s):
+            return no("drained", "it is drained")
+        if name in load.limited:
+            return no("limited", f"it is rate-limited for another {wait_s:.1f} s", wait_s)
+        return no("cooling", f"it failed and is cooling for another {wait_s:.1f} s", wait_s)
+    most = deployment.max_in_flight
+    if most is not None and (busy := load.in_flight.get(name, 0)) >= most:
+        return no("full", f"it is full: {busy} of {most} requests in flight", _BUSY_RETRY_S)
+    return None
+
+
+def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, int], draw: float) -> tuple[str, ...]:
+    """Fewest in flight first. Ties stand in a random order drawn from the one number, every order equally likely."""
+    left = list(names)
+    shuffled: list[str] = []
+    while left:
+        draw *= len(left)
+        at = min(max(int(draw), 0), len(left) - 1)
+        draw -= at
+        shuffled.append(left.pop(at))
+    shuffled.sort(key=lambda name: max(0, in_flight.get(name, 0)))  # stable: keeps the order among equals
+    return tuple(shuffled)
+
+
+def _without_targets(seen: Survey, config: Config, signals: Signals) -> Plan:
+    """Nothing can serve: probe the one that returns soonest, or let the widest window judge, or say when to return."""
+    refused = tuple((r.deployment, r.reason) for r in seen.refusals)
+    waits = sorted((r.wait_s, i, r) for i, r in enumerate(seen.refusals) if r.wait_s is not None)
+    for wait_s, _, refusal in waits:
+        if (refusal.bar == "cooling" and wait_s <= PROBE_FAILED_S) or (
+            refusal.bar == "limited" and wait_s <= PROBE_LIMITED_S
+        ):
+            return Plan(targets=(Target(deployment=refusal.deployment, group=refusal.group),), refused=refused)
+    if waits:
+        return Plan(targets=(), refused=refused, retry_after_s=waits[0][0])
+    # Only windows are in the way. The estimate is rough, and an upstream may shorten the answer to what is left:
+    # where the prompt alone could fit, the widest gets one try and its answer is the true one.
+    narrow = [r for r in seen.refusals if r.bar == "window"]
+    if narrow:
+        widest = max(narrow, key=lambda r: config.deployments[r.deployment].context_window or 0)
+        if signals.input_tokens <= _OVERESTIMATE * (config.deployments[widest.deployment].context_window or 0):
+            return Plan(targets=(Target(deployment=widest.deployment, group=widest.group),), refused=refused)
+    return Plan(targets=(), refused=refused)
+
+
+def refused_as(
+    decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals, plan_: Plan
+) -> PointsmanError:
+    """What to tell the client when `plan_` has no target: 429, 503 or 400, with Retry-After where waiting helps."""
+    bars = {r.bar for r in survey(decision, policy, config, load, signals).refusals}
+    if bars and bars <= {"window", "images"}:
+        if "images" in bars:
+            return BadRequest("no deployment that may serve this request can read images and hold its prompt")
+        return ContextTooLong(
+            f"the request needs about {signals.input_tokens + signals.max_output_tokens} tokens, more than the "
+            "context window of any deployment that may serve it"
+        )
+    wait_s = plan_.retry_after_s
+    if "limited" in bars and not bars & {"cooling", "full"}:
+        return RateLimited(f"group {decision.group} is rate-limited", retry_after_s=wait_s)
+    return Overloaded(f"no deployment of group {decision.group} can serve now", retry_after_s=wait_s)
+
+
+# --- after a failed attempt ------------------------------------------------------------------------------
+
+Fault = Literal["client", "overflow", "key", "limit", "deployment", "deadline", "other"]
+# client: the request is wrong and would be anywhere. overflow: the prompt passed this deployment's window.
+# key: our credential or account there. limit: it asks for a pause. deployment: it failed. deadline: our total limit.
+
+RETRIED: frozenset[Fault] = frozenset(("key", "limit", "deployment"))
+COUNTED: frozenset[Fault] = frozenset(("key", "limit", "deployment", "deadline"))  # held against the deployment
+
+_BY_STATUS: dict[int, Fault] = {
+    401: "key",
+    402: "key",
+    403: "key",
+    408: "deployment",
+    429: "limit",
+    498: "limit",  # Groq: flex capacity exceeded
+    529: "limit",  # Anthropic: overloaded
+}
+_OVERFLOW_STATUSES = frozenset((400, 413, 422))
+
+# How servers say that a prompt does not fit. OpenAI, Azure, vLLM, DeepSeek, Groq: code or "maximum context length";
+# xAI: "maximum prompt length"; Anthropic: "prompt is too long", "exceed context limit"; llama.cpp: the next two;
+# SGLang: "longer than the model's context length"; vLLM: "longer than the maximum model length"; Gemini: "exceeds
+# the maximum number of tokens"; Bedrock: "Input is too long"; TGI: "`inputs` tokens + `max_new_tokens` must be";
+# Mistral: "too large for model with 32768 maximum context"; Cohere: "too many tokens: ... cannot exceed";
+# Ollama: "input length exceeds the context length"; LM Studio: "greater than the context length".
+_OVERFLOW = re.compile(
+    r"""context_length_exceeded | exceed_context_size | context_window_exceeded | string_above_max_length
+      | (?:maximum|max)\ (?:context|prompt|sequence|model)\ length
+      | (?:prompt|input|request)\ (?:is\ |was\ )?too\ (?:long|large\ for\ (?:the\ )?(?:model|context))
+      | (?:exceeds?|exceeded|larger\ than|longer\ than|greater\ than|overflows?|beyond|outside)\ (?:the\ )?
+        (?:available\ |model's\ |model\ |maximum\ |max\ |configured\ |its\ )*
+        (?:context|model\ length|sequence\ length|input\ length|number\ of\ (?:input\ )?tokens)
+      | (?:token|prompt|input)[^."]{0,60}exceeds?\ (?:the\ )?(?:max|limit|context)
+      | `?inputs`?\ (?:tokens\ \+\ `?max_new_tokens`?\ must\ be|must\ have\ less\ than)
+      | too\ many\ (?:input\ )?tokens:? | reduce\ the\ length\ of\ (?:the\ )?(?:messages|prompt|input)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_READ = 8192  # bytes of an error body that are searched
+
+
+def after(plan_: Plan, attempts: Sequence[Attempt], error: PointsmanError, config: Config) -> Target | None:
+    """The target to try after `error` ended the last of `attempts`, or None: the request ends with that error.
+
+    Only for failures before the commit point. An overflow goes once to a window that is larger.
+    """
+    if not attempts or len(attempts) >= MAX_ATTEMPTS:
+        return None
+    fault = fault_of(error)
+    tried = {attempt.deployment for attempt in attempts}
+    left = (target for target in plan_.targets if target.deployment not in tried)
+    if fault in RETRIED:
+        return next(left, None)
+    if fault == "overflow" and not any(a.status in _OVERFLOW_STATUSES for a in attempts[:-1]):
+        return next((t for t in left if _wider(t, attempts[-1], config)), None)
+    return None
+
+
+def _wider(target: Target, failed: Attempt, config: Config) -> bool:
+    """An unstated window is worth a try only in another group: within one the deployments serve the same model."""
+    was = config.deployments[failed.deployment].context_window
+    is_ = config.deployments[target.deployment].context_window
+    if was is None or is_ is None:
+        return target.group != failed.group
+    return is_ > was
+
+
+def fault_of(error: PointsmanError) -> Fault:
+    """Whose fault an attempt's error is; decides about retries, and about what a breaker may count."""
+    match error:
+        case ContextTooLong():
+            return "overflow"
+        case UpstreamStatus():
+            if error.status in _OVERFLOW_STATUSES and overflows(error.body):
+                return "overflow"
+            return _BY_STATUS.get(error.status, "client" if 400 <= error.status < 500 else "deployment")
+        case TimedOut():
+            return "deadline" if error.clock == "total" else "deployment"
+        case BadAnswer() if overflows(error.message):
+            return "overflow"
+        case ConnectFailed() | Truncated() | BadAnswer() | UpstreamError():
+            return "deployment"
+        case _:
+            return "client" if 400 <= error.status < 499 else "other"
+
+
+def overflows(text: str | bytes) -> bool:
+    """Whether the text of an error says that the prompt did not fit the context window."""
+    words = text[:_READ].decode("utf-8", "replace") if isinstance(text, bytes) else text[:_READ]
+    return _OVERFLOW.search(words) is not None
