@@ -52,9 +52,8 @@ async def decision(service: Service, body: bytes, caller: Caller) -> dict[str, A
     """Where a request would go, and why; no upstream is called, nothing is pinned or recorded."""
     flight = Flight(caller, service.snapshot, perf_counter(), draw_of(caller.id))
     flight.request = CODECS["chat"].decode(body)
-    await service.decide(flight)
+    found = await service.decide(flight)
     config = service.snapshot.config
-    found = flight.decision
     told = explain.explain(
         config, flight.policy, flight.signals, flight.scores, flight.session, flight.load, flight.draw
     )

@@ -7,7 +7,7 @@ end. No I/O and no decisions here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from router.exchange import Headers, Watch
@@ -48,14 +48,14 @@ class Snapshot:
         upstreams: Mapping[str, Upstream],
         scorers: Mapping[str, Scorer],
         book: Book,
-        named_headers: tuple[str, ...],
+        named_headers: Iterable[str],
         generation: int,
     ) -> None:
         self.config = config
         self.upstreams = upstreams
         self.scorers = scorers
         self.book = book
-        self.named_headers = named_headers
+        self.named_headers = frozenset(named_headers)
         self.wanted_headers = frozenset(name.encode() for name in named_headers)
         self.generation = generation
         self.labels = {name: f"{name}@{config.digest[:12]}".encode() for name in config.policies}
@@ -174,7 +174,7 @@ class Flight:
 
     def fields(self, deployment: Deployment) -> Mapping[str, Any]:
         """Request fields that the deployment and the decision override; the decision wins."""
-        chosen = {} if self.decision is None else self.decision.set
+        chosen: Mapping[str, Any] = {} if self.decision is None else self.decision.set
         if not deployment.set:
             return chosen
         return {**deployment.set, **chosen}

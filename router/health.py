@@ -36,13 +36,11 @@ class Health:
         limited = frozenset(name for name in self._cooling if self._last_error.get(name) in ("429", "529"))
         return Load(now=now, in_flight=self._in_flight.copy(), cooling=self._cooling.copy(), limited=limited)
 
-    def begin(self, deployment: str) -> int:
-        count = self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
-        return count
+    def begin(self, deployment: str) -> None:
+        self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
 
-    def end(self, deployment: str) -> int:
-        count = self._in_flight[deployment] = max(0, self._in_flight.get(deployment, 0) - 1)
-        return count
+    def end(self, deployment: str) -> None:
+        self._in_flight[deployment] -= 1
 
     def succeeded(self, deployment: str) -> None:
         if deployment in self._failures:

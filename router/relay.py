@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Mapping
 from time import perf_counter
 
-from router.errors import BadAnswer, Overloaded, PointsmanError, RateLimited, Truncated, UpstreamError, UpstreamStatus
-from router.exchange import Exchange, Headers, Watch
+from router.errors import BadAnswer, PointsmanError, Truncated, UpstreamError, UpstreamStatus
+from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
 from router.metrics import Metrics
-from router.plan import after
+from router.plan import COUNTED, after, fault_of, refused_as
 from router.seams import Call, Codec, Meter, Reply
 from router.types import Attempt, Deployment, Target
 from router.wire.body import outgoing
@@ -38,23 +38,17 @@ class Relay:
         """Answer the client from the first target that can. Raises the last error when none could."""
         plan = flight.plan
         if not plan.targets:
-            raise self._nothing_serves(flight)
+            raise _nothing_serves(flight)
         target: Target | None = plan.targets[0]
         while target is not None:
             try:
                 await self._attempt(target, flight, exchange, codec)
                 return
             except UpstreamError as error:
-                target = None if exchange.committed else after(plan, tuple(flight.attempts), error)
+                config = flight.snapshot.config
+                target = None if exchange.committed else after(plan, flight.attempts, error, config)
                 if target is None:
                     raise
-
-    def _nothing_serves(self, flight: Flight) -> PointsmanError:
-        wait_s = flight.plan.retry_after_s
-        if wait_s is not None and flight.load is not None and flight.load.limited:
-            sentence = f"every deployment that may serve this is rate-limited; try again in {wait_s:.0f} s"
-            return RateLimited(sentence, retry_after_s=wait_s)
-        return Overloaded("no deployment can serve this now; try again soon", retry_after_s=wait_s or 1.0)
 
     async def _attempt(self, target: Target, flight: Flight, exchange: Exchange, codec: Codec) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""
@@ -65,7 +59,8 @@ class Relay:
         watch = flight.watch
         idle_s = timeouts.idle_s if stream else timeouts.total_s
         watch.attempt(timeouts.first_byte_s, idle_s, timeouts.total_s, flight.stream_headers() if stream else None)
-        self._metrics.in_flight(name, self._health.begin(name))
+        self._health.begin(name)
+        self._metrics.in_flight(name, 1)
         flight.begin_attempt(perf_counter())
         error: PointsmanError | None = None
         try:
@@ -81,7 +76,8 @@ class Relay:
             raise
         finally:
             watch.rest()
-            self._metrics.in_flight(name, self._health.end(name))
+            self._health.end(name)
+            self._metrics.in_flight(name, -1)
             flight.attempts.append(
                 Attempt(
                     deployment=name,
@@ -97,10 +93,7 @@ class Relay:
         """Tell health how the attempt ended. A client's mistake or leave says nothing of the deployment."""
         if error is None:
             self._health.succeeded(deployment.name)
-        elif isinstance(error, UpstreamStatus):
-            if error.status in (*OUR_FAULT, 408, 429, 529) or error.status >= 500:
-                self._health.failed(deployment.name, error, asyncio.get_running_loop().time())
-        elif isinstance(error, UpstreamError):
+        elif fault_of(error) in COUNTED:
             self._health.failed(deployment.name, error, asyncio.get_running_loop().time())
 
     async def _call(self, deployment: Deployment, flight: Flight, exchange: Exchange, codec: Codec) -> None:
@@ -235,3 +228,10 @@ def _relayed(headers: Mapping[str, str]) -> Headers:
     return [
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items() if name.startswith(RELAYED)
     ]
+
+
+def _nothing_serves(flight: Flight) -> PointsmanError:
+    config, signals, decision, load = flight.snapshot.config, flight.signals, flight.decision, flight.load
+    if decision is None or signals is None or load is None:
+        raise RuntimeError("a flight is relayed only after it was decided")
+    return refused_as(decision, flight.policy, config, load, signals, flight.plan)

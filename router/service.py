@@ -15,7 +15,7 @@ from time import localtime, perf_counter, time
 
 from router import policy as policies
 from router import record, signals
-from router.decide import decide, pins
+from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers, Watch
 from router.flight import Flight, Snapshot
@@ -27,6 +27,7 @@ from router.seams import Codec, Recorder, Store
 from router.types import (
     Abstain,
     Caller,
+    Decision,
     Dialect,
     NeedScore,
     Outcome,
@@ -90,7 +91,7 @@ class Service:
         await self._relay.run(flight, exchange, codec)
         await self._remember(flight)
 
-    async def decide(self, flight: Flight) -> None:
+    async def decide(self, flight: Flight) -> Decision:
         """Steps 3 to 8: from the decoded request to the plan. Calls no upstream."""
         request, snapshot = flight.request, flight.snapshot
         config = snapshot.config
@@ -110,9 +111,10 @@ class Service:
         flight.session_id, flight.session = await self._session(flight, chosen)
         scores = flight.scores
         while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
-            scores[step.scorer] = await self._score(flight, step.scorer)
+            scores[step.scorer] = await self._score(flight, step.scorer, Prompt(text=flight.text, signals=found))
         flight.decision = step
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
+        return step
 
     async def _session(self, flight: Flight, policy: policies.Selection) -> tuple[str | None, Session | None]:
         if policy.pin is None:
@@ -125,7 +127,7 @@ class Service:
         except ConnectionError:
             return session_id, None  # the store counts its own failures; the request goes on without a pin
 
-    async def _score(self, flight: Flight, name: str) -> Score | Abstain:
+    async def _score(self, flight: Flight, name: str, prompt: Prompt) -> Score | Abstain:
         """One scorer's answer. A scorer that is missing or breaks abstains: the policy's default serves."""
         scorer = flight.snapshot.scorers.get(name)
         begun = perf_counter()
@@ -134,7 +136,7 @@ class Service:
             answer = Abstain(scorer=name, reason="missing")
         else:
             try:
-                got = scorer.score(Prompt(text=flight.text, signals=flight.signals or signals.NONE))
+                got = scorer.score(prompt)
                 answer = got if isinstance(got, Score | Abstain) else await got
             except Exception as error:  # noqa: BLE001  the seam to scorers: none of their faults may fail a request
                 log.warning("scorer %s failed: %s", name, type(error).__name__, extra={"request_id": flight.caller.id})
@@ -144,15 +146,13 @@ class Service:
 
     async def _remember(self, flight: Flight) -> None:
         """Pin the conversation where it was served."""
-        decision, target = flight.decision, flight.target
-        if flight.session_id is None or decision is None or target is None or flight.signals is None:
+        decision, target, found, pin = flight.decision, flight.target, flight.signals, flight.policy.pin
+        if flight.session_id is None or decision is None or target is None or found is None or pin is None:
             return
-        pin = flight.policy.pin
-        if pin is None or not pins(flight.policy, flight.signals, decision):
-            return
-        session = Session(id=flight.session_id, group=target.group, deployment=target.deployment, route=decision.route)
-        with contextlib.suppress(ConnectionError):  # counted by the store
-            await self.store.touch(session, pin.ttl_s)
+        session = remember(flight.policy, found, decision, flight.session, key=flight.session_id, served=target)
+        if session is not None:
+            with contextlib.suppress(ConnectionError):  # counted by the store
+                await self.store.touch(session, pin.ttl_s)
 
     async def _fail(self, flight: Flight, codec: Codec, exchange: Exchange, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""

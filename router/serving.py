@@ -101,11 +101,10 @@ class Gateway:
                 log.error("reload refused; configuration %s stays in force", old.config.digest[:12])
                 return False
             logs.redact(config)
-            self.metrics.reconfigure(config)
             self.service.snapshot = new
             self.health.keep(config.deployments)
             self.config_ok, self.last_error = True, None
-            self.metrics.config(new.generation, ok=True)
+            self.metrics.config(new.generation, ok=True, current=config)
             log.info("configuration %s in force, generation %d", config.digest[:12], new.generation)
             task = asyncio.create_task(snapshots.retire(old, new))
             self._retiring.add(task)

@@ -45,7 +45,7 @@ async def build(config: Config, old: Snapshot | None) -> Snapshot:
         upstreams=built,
         scorers=made,
         book=book(config),
-        named_headers=tuple(sorted(named_headers(config) | scorers.named_headers(config.scorers.values()))),
+        named_headers=named_headers(config) | scorers.named_headers(config.scorers.values()),
         generation=1 if old is None else old.generation + 1,
     )
 
