@@ -1,0 +1,31 @@
+"""Where the gateway keeps what outlives it: the records database and the configuration's history.
+
+The folder is the one given, else `$POINTSMAN_STATE`, else the user's state folder. Nothing here opens a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import platformdirs
+
+FOLDER_VARIABLE = "POINTSMAN_STATE"
+RECORDS_VARIABLE = "POINTSMAN_RECORDS"
+
+
+def folder(given: str | Path | None, environ: Mapping[str, str]) -> Path:
+    """The state folder; it may not exist yet."""
+    named = given or environ.get(FOLDER_VARIABLE)
+    return Path(named).expanduser() if named else platformdirs.user_state_path("pointsman")
+
+
+def make(path: Path) -> Path:
+    """Creates the folder, private to its owner. Raises `OSError`."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def records_url(path: Path, environ: Mapping[str, str]) -> str:
+    """The records database: `$POINTSMAN_RECORDS` (`postgresql://...`), else a SQLite file in the state folder."""
+    return environ.get(RECORDS_VARIABLE) or f"sqlite:///{path.resolve() / 'records.sqlite3'}"

@@ -1,0 +1,53 @@
+"""Sessions in this process's memory, bounded in time and in number.
+
+It keeps ids as they are given; the service gives digests. For several workers or gateways that share
+sessions, a store of another kind is configured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from router.types import Session
+
+
+class MemoryStore:
+    """Forgets a session `ttl_s` after its last touch, and the longest unused one when `limit` is reached.
+
+    One session takes about 600 bytes, so the default bound is about 60 MB. `clock` is monotonic seconds.
+    """
+
+    def __init__(self, *, limit: int = 100_000, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._sessions: OrderedDict[str, tuple[Session, float]] = OrderedDict()  # longest unused first
+
+    async def session(self, session_id: str) -> Session | None:
+        found = self._sessions.get(session_id)
+        if found is None:
+            return None
+        session, until = found
+        if self._clock() >= until:
+            del self._sessions[session_id]
+            return None
+        self._sessions.move_to_end(session_id)
+        return session
+
+    async def touch(self, session: Session, ttl_s: float) -> None:
+        now = self._clock()
+        self._sessions[session.id] = (session, now + ttl_s)
+        self._sessions.move_to_end(session.id)
+        # Two at most a touch: the oldest by use are the likeliest to have expired, and no touch pays for all.
+        for _ in range(2):
+            oldest = next(iter(self._sessions))
+            if oldest == session.id or (len(self._sessions) <= self._limit and self._sessions[oldest][1] > now):
+                break
+            del self._sessions[oldest]
+
+    async def aclose(self) -> None:
+        self._sessions.clear()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
