@@ -87,6 +87,9 @@ def check_policy(document: Document, names: Known) -> Iterator[Mistake]:
         seen.append(route.get("name"))
         scorer = (mapping(route.get("score")) or {}).get("scorer")
         yield from _exists(document, ("routes", index, "score", "scorer"), scorer, names.scorers, "scorer")
+    for index, one in enumerate(items(data.get("examples"))):
+        for scorer in mapping((mapping(one) or {}).get("scores")) or {}:
+            yield from _exists(document, ("examples", index, "scores", scorer), scorer, names.scorers, "scorer")
     yield from _check_models(document, names)
 
 
@@ -137,6 +140,8 @@ def _group_names(data: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
             yield ("fallback", name, index), other
     for index, name in enumerate(items(data.get("order"))):
         yield ("order", index), name
+    for index, one in enumerate(items(data.get("examples"))):
+        yield ("examples", index, "expect", "group"), (mapping((mapping(one) or {}).get("expect")) or {}).get("group")
 
 
 def _exists(document: Document, path: Path, name: object, among: Sequence[str] | None, kind: str) -> Iterator[Mistake]:

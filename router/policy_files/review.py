@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from router.errors import ConfigError, Mistake
-from router.policy_files import checks, references, shapes
+from router.policy_files import checks, examples, references, shapes
 from router.policy_files.files import GROUPS, SCORERS, digest, read_directory
 from router.policy_files.onto import parse, suggestion
 from router.policy_files.positions import Document, read
@@ -95,8 +95,13 @@ def _judge(documents: Mapping[str, Document], *, has_scorers: bool, digest: str,
         if policy is not None:
             policies.append((document, policy))
             mistakes.extend(checks.check_policy(document, policy))
+            mistakes.extend(examples.check_examples(document, policy))
             warnings.extend(checks.warnings(document, policy))
     mistakes.extend(references.claimed_twice(policy_files))
+    refused = {one.file for one in mistakes}
+    for document, policy in policies:
+        if document.file not in refused:
+            mistakes.extend(examples.run_examples(document, policy))
     ordered = tuple(sorted(dict.fromkeys(mistakes), key=lambda one: (one.file, one.line, one.column, one.path)))
     if ordered:
         return Review(config=None, mistakes=ordered, warnings=tuple(warnings))

@@ -130,6 +130,8 @@ def _example(one: object, index: int, written: dict[Path, Path], mistakes: list[
         if key in example:
             mistakes.append(Misspelt((*here, key), f"unknown key; write expect: {{{key}: NAME}}", at_key=True))
     rest = {key: value for key, value in example.items() if key not in ("expect", "route", "group")}
+    if "given" in rest:
+        rest["given"] = _when(rest["given"])
     expect = example.get("expect")
     if "expect" not in example:
         message = "expect is missing; write expect: ROUTE, or expect: {route: ROUTE, group: GROUP}"
@@ -158,7 +160,7 @@ def _route(one: object) -> object:
 
 
 def _when(one: object) -> object:
-    """Header names compare in lower case, as HTTP has them."""
+    """A condition, or the signals of an example: header names compare in lower case, as HTTP has them."""
     when = mapping(one)
     if when is None:
         return one
