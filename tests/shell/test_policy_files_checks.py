@@ -1,0 +1,406 @@
+"""Files that are well formed and yet cannot be meant are refused, in words that say what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from router.policy_files import load, review
+from tests.support.config_files import GROUPS, POLICY, marked, messages, places, policy, route, write
+
+# Each case: a policy with ^ where the mistake stands, its key path, and words of its message.
+POLICIES = {
+    "no such default": (policy().replace("default: large", "default: ^larg"), "default", "did you mean 'large'?"),
+    "no such group": (
+        route("{name: a, when: {turns: 1}, group: ^smal}"),
+        "routes[0].group",
+        "there is no group 'smal'; did you mean 'small'?",
+    ),
+    "no such group, nothing like it": (
+        route("{name: a, when: {turns: 1}, group: ^vision}"),
+        "routes[0].group",
+        "there is no group 'vision'; known: small, large",
+    ),
+    "no such group in a band": (
+        route("{name: a, score: {scorer: difficulty, bands: [{below: 0.5, group: ^tiny}, {group: large}]}}"),
+        "routes[0].score.bands[0].group",
+        "there is no group 'tiny'",
+    ),
+    "no such scorer": (
+        route("{name: a, score: {scorer: ^dificulty, bands: [{below: 0.5, group: small}, {group: large}]}}"),
+        "routes[0].score.scorer",
+        "did you mean 'difficulty'?",
+    ),
+    "no such fallback": (policy("fallback: {small: [^big]}"), "fallback.small[0]", "there is no group 'big'"),
+    "a fallback of no group": (policy("fallback: {^big: [small]}"), "fallback.big", "there is no group 'big'"),
+    "a fallback on itself": (policy("fallback: {small: [large, ^small]}"), "fallback.small[1]", "on itself"),
+    "a fallback twice": (policy("fallback: {small: [large, ^large]}"), "fallback.small[1]", "already"),
+    "no such group in the order": (policy("order: [^tiny]"), "order[0]", "there is no group 'tiny'"),
+    "a group twice in the order": (policy("order: [small, ^small]"), "order[1]", "already"),
+    "neither group nor score": (route("^{name: a, when: {turns: 1}}"), "routes[0]", "leads nowhere"),
+    "both group and score": (
+        route(
+            "{name: x, group: small, ^score: {scorer: lexical, bands: [{below: 0.5, group: small}, {group: large}]}}"
+        ),
+        "routes[0].score",
+        "keep one of group and score",
+    ),
+    "a reserved name": (route("{name: ^pin, when: {turns: 1}, group: small}"), "routes[0].name", "are taken"),
+    "a name twice": (
+        route("{name: a, when: {turns: 1}, group: small}", "{name: ^a, when: {turns: 2}, group: small}"),
+        "routes[1].name",
+        "another route above has this name",
+    ),
+    "one band": (
+        route("{name: a, score: {scorer: lexical, bands: ^[{group: small}]}}"),
+        "routes[0].score.bands",
+        "at least two bands",
+    ),
+    "bands out of order": (
+        route("{name: a, score: {scorer: lexical, bands: [{below: 0.5, group: small}, {below: ^0.4, group: large},",
+              "     {group: large}]}}").replace("  -      {", "      {"),
+        "routes[0].score.bands[1].below",
+        "the band above ends at 0.5",
+    ),
+    "a band above 1": (
+        route("{name: a, score: {scorer: lexical, bands: [{below: ^1.2, group: small}, {group: large}]}}"),
+        "routes[0].score.bands[0].below",
+        "above 0 and at most 1",
+    ),
+    "a band at 0": (
+        route("{name: a, score: {scorer: lexical, bands: [{below: ^0, group: small}, {group: large}]}}"),
+        "routes[0].score.bands[0].below",
+        "above 0 and at most 1",
+    ),
+    "a last band with below": (
+        route("{name: a, score: {scorer: lexical, bands: [{below: 0.5, group: small}, {below: ^0.9, group: large}]}}"),
+        "routes[0].score.bands[1].below",
+        "remove its below",
+    ),
+    "a first band without below": (
+        route("{name: a, score: {scorer: lexical, bands: [^{group: small}, {group: large}]}}"),
+        "routes[0].score.bands[0]",
+        "only the last band goes without below",
+    ),
+    "a route after one without a condition": (
+        route("{name: a, group: small}", "^{name: b, when: {turns: 1}, group: large}"),
+        "routes[1]",
+        "routes[0] above takes every request",
+    ),
+    "a route after a score without a condition": (
+        POLICY.replace("default: large", "  - ^{name: b, when: {turns: 1}, group: large}\ndefault: large"),
+        "routes[1]",
+        "routes[0] above takes every request",
+    ),
+    "a route after a wider one": (
+        route("{name: a, when: {turns: {at_least: 2}}, group: small}",
+              "^{name: b, when: {turns: {above: 4}, stream: true}, group: large}"),
+        "routes[1]",
+        "routes[0] above takes every request that this one would",
+    ),
+    "a range with nothing in it": (
+        route("{name: a, when: {turns: ^{at_least: 3, below: 3}}, group: small}"),
+        "routes[0].when.turns",
+        "this never holds",
+    ),
+    "a range without a bound": (
+        route("{name: a, when: {turns: ^{}}, group: small}"), "routes[0].when.turns", "says nothing"
+    ),
+    "an hour that no clock shows": (
+        route("{name: a, when: {hour: ^24}, group: small}"), "routes[0].when.hour", "hour is from 0 to 23"
+    ),
+    "a negative count": (
+        route("{name: a, when: {tools: {below: 0}}, group: small}").replace("{below: 0", "^{below: 0"),
+        "routes[0].when.tools",
+        "tools is 0 or more",
+    ),
+    "an impossible condition inside any": (
+        route("{name: a, when: {any: [{turns: 1}, {code_share: {above: 1}}]}, group: small}").replace(
+            "{above", "^{above"
+        ),
+        "routes[0].when.any[1].code_share",
+        "from 0 to 1",
+    ),
+    "an empty any": (route("{name: a, when: {any: ^[]}, group: small}"), "routes[0].when.any", "never holds"),
+    "an empty list of words": (route("{name: a, when: {tenant: ^[]}, group: small}"), "routes[0].when.tenant", "never"),
+    "no such dialect": (
+        route("{name: a, when: {dialect: [chat, ^mesages]}, group: small}"),
+        "routes[0].when.dialect[1]",
+        "did you mean 'messages'?",
+    ),
+    "an unknown target": (policy("target: {^large_shre: {at_most: 0.3}}"), "target.large_shre", "'large_share'?"),
+    "a target of another shape": (policy("target: {large_share: ^0.3}"), "target.large_share", "{at_most: NUMBER}"),
+    "a target beyond reach": (
+        policy("target: {large_share: {at_most: ^1.5}}"), "target.large_share.at_most", "less than 1"
+    ),
+    "an example of no route": (
+        policy("examples: [{expect: ^fast}]"), "examples[0].expect", "this policy has no route 'fast'; known: default"
+    ),
+    "an example of no group": (
+        policy("examples: [{expect: {group: ^larg}}]"), "examples[0].expect.group", "did you mean 'large'?"
+    ),
+    "an example of no scorer": (
+        policy("examples: [{expect: default, scores: {^dif: 0.3}}]"), "examples[0].scores.dif", "there is no scorer"
+    ),
+    "an example with a score above 1": (
+        policy("examples: [{expect: default, scores: {difficulty: ^3}}]"), "examples[0].scores.difficulty", "0 to 1"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_a_policy_that_cannot_be_meant_is_refused(tmp_path: Path, case: str) -> None:
+    content, path, message = POLICIES[case]
+    content, place = marked(content)
+    folder = write(tmp_path, default=content)
+    assert places(folder) == [f"default.yaml:{place}: {path}"]
+    assert message in messages(folder)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("{turns: {at_least: 2}}", "{turns: {at_least: 1}}"),
+        ("{turns: {above: 2}}", "{turns: {at_least: 2}}"),
+        ("{turns: 1, stream: true}", "{turns: 1}"),
+        ("{language: [en, de]}", "{language: [en, fr]}"),
+        ("{headers: {x-a: b}}", "{headers: {x-a: [b, c]}}"),
+        ("{stream: true}", "{stream: false}"),
+        ("{any: [{turns: 1}]}", "{any: [{turns: 2}]}"),
+        ("{turns: 1}", "{any: [{turns: 1}, {turns: 2}]}"),
+    ],
+)
+def test_a_route_that_some_request_can_reach_is_not_refused(tmp_path: Path, first: str, second: str) -> None:
+    content = route(f"{{name: a, when: {first}, group: small}}", f"{{name: b, when: {second}, group: large}}")
+    assert len(load(write(tmp_path, default=content), {}).policies["p"].routes) == 2
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow"),
+    [
+        ("{turns: {at_least: 2}}", "{turns: 2}"),
+        ("{code_share: {at_most: 0.5}}", "{code_share: {below: 0.5}}"),
+        ("{tools: {at_least: 0}}", "{tools: {at_most: 3}}"),
+        ("{language: [en, de]}", "{language: de}"),
+        ("{headers: {x-a: [b, c]}}", "{headers: {X-A: b}, stream: true}"),
+        ("{}", "{turns: 1}"),
+    ],
+)
+def test_a_route_that_an_earlier_one_always_takes_is_refused(tmp_path: Path, wide: str, narrow: str) -> None:
+    content = route(f"{{name: a, when: {wide}, group: small}}", f"{{name: b, when: {narrow}, group: large}}")
+    assert [one.rpartition(" ")[2] for one in places(write(tmp_path, default=content))] == ["routes[1]"]
+
+
+def test_groups_may_fall_back_on_each_other(tmp_path: Path) -> None:
+    fallback = load(write(tmp_path, default=policy("fallback: {small: [large], large: [small]}")), {}).policies["p"]
+    assert fallback.fallback == {"small": ("large",), "large": ("small",)}
+
+
+def test_two_policies_may_not_claim_one_name_or_model(tmp_path: Path) -> None:
+    folder = write(tmp_path, default=POLICY, other=POLICY.replace("[auto]", "[mine, auto]"))
+    assert places(folder) == ["other.yaml:2:7: name", "other.yaml:3:16: models[1]"]
+    assert f"the model name 'auto' is claimed by {folder}/default.yaml too" in messages(folder)
+
+
+def test_a_model_may_not_have_a_deployments_name_where_clients_may_name_deployments(tmp_path: Path) -> None:
+    content = policy().replace("[auto]", "[small-a]")
+    assert load(write(tmp_path, default=content), {}).models
+    assert places(write(tmp_path, default=content + "allow_deployments: true\n")) == ["default.yaml:3:10: models[0]"]
+
+
+# --- groups and scorers ----------------------------------------------------------------------------------
+
+ONE = "version: 1\ngroups: {small: {deployments: [a]}, large: {deployments: [a]}}\ndeployments:\n  a: "
+AT_A = ONE.replace("  a:", "  ^a:")
+GROUPS_FILES = {
+    "an openai deployment without an address": (AT_A + "{upstream: openai, model: m}", "deployments.a.base_url", "/v1"),
+    "an address without a scheme": (
+        ONE + "{upstream: openai, model: m, base_url: ^localhost}", "deployments.a.base_url", "http://"
+    ),
+    "an address with a space": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://a b/v1"}', "deployments.a.base_url", "no spaces"
+    ),
+    "an openai deployment without a model": (
+        AT_A + '{upstream: openai, base_url: "http://h/v1"}', "deployments.a.model", "the upstream's model name"
+    ),
+    "an unknown upstream": (
+        ONE + "{upstream: ^vllm}", "deployments.a.upstream", "must be one of 'openai', 'local', 'scripted' or 'litellm'"
+    ),
+    "no upstream": (AT_A + "{model: m}", "deployments.a.upstream", "the key 'upstream' is missing"),
+    "an unknown key": (ONE + "{upstream: local, ^modle: m}", "deployments.a.modle", "did you mean 'model'?"),
+    "an unknown timeout": (
+        ONE + "{upstream: local, timeouts: {^first_bite_s: 1}}",
+        "deployments.a.timeouts.first_bite_s",
+        "did you mean 'first_byte_s'?",
+    ),
+    "a timeout of 0": (
+        ONE + "{upstream: local, timeouts: {idle_s: ^0}}", "deployments.a.timeouts.idle_s", "more than 0 seconds"
+    ),
+    "a negative price": (
+        ONE + "{upstream: local, price: {input: ^-1}}", "deployments.a.price.input", "0 or more US dollars"
+    ),
+    "a number for a key": (ONE + "{upstream: local, api_key: ^1234}", "deployments.a.api_key", "must be text"),
+    "an empty key": (ONE + "{upstream: local, api_key: ^''}", "deployments.a.api_key", "write none"),
+    "no dialects": (ONE + "{upstream: local, dialects: ^[]}", "deployments.a.dialects", "at least one dialect"),
+    "no capacity": (ONE + "{upstream: local, max_in_flight: ^0}", "deployments.a.max_in_flight", "at least 1"),
+    "half a request": (ONE + "{upstream: local, max_in_flight: ^1.5}", "deployments.a.max_in_flight", "a whole number"),
+    "a field of the gateway's own": (
+        ONE + "{upstream: local, set: {^model: m}}", "deployments.a.set.model", "the gateway's own"
+    ),
+    "a name inside": (ONE + "{upstream: local, ^name: b}", "deployments.a.name", "the key above is the name"),
+    "a word for a deployment": (ONE + "^local", "deployments.a", "must be a mapping"),
+    "an odd store": (
+        "version: 1\nstore: ^memcached://h\n" + ONE.partition("\n")[2] + "{upstream: local}", "store", "redis://"
+    ),
+    "an unknown section": (
+        "version: 1\n^gruops: {}\n" + ONE.partition("\n")[2] + "{upstream: local}", "gruops", "did you mean 'groups'?"
+    ),
+    "no deployments": ("^version: 1\ngroups: {small: {}, large: {}}", "deployments", "is missing"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", GROUPS_FILES)
+def test_a_groups_file_that_cannot_be_meant_is_refused(tmp_path: Path, case: str) -> None:
+    content, path, message = GROUPS_FILES[case]
+    content, place = marked(content)
+    folder = write(tmp_path, groups=content)
+    assert f"groups.yaml:{place}: {path}" in places(folder)
+    assert message in messages(folder)
+
+
+def test_groups_need_deployments_that_exist_each_once(tmp_path: Path) -> None:
+    groups = """\
+        version: 1
+        groups:
+          small: {deployments: []}
+          large: {deployments: [a, b, a]}
+          a: {deployments: [a]}
+        deployments: {a: {upstream: local}}
+        """
+    folder = write(tmp_path, groups=groups)
+    assert places(folder) == [
+        "groups.yaml:3:24: groups.small.deployments",
+        "groups.yaml:4:28: groups.large.deployments[1]",
+        "groups.yaml:4:31: groups.large.deployments[2]",
+        "groups.yaml:6:15: deployments.a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ("version: 1\n", "1:1: scorers"),
+        ("version: 1\nscorers: {}\n", "2:10: scorers"),
+        ("version: 1\nscorers: {difficulty: {kind: magic}}\n", "2:30: scorers.difficulty.kind"),
+        ("version: 1\nscorers: {difficulty: {url: x}}\n", "2:11: scorers.difficulty.kind"),
+        ("version: 1\nscorers: {difficulty: lexical}\n", "2:23: scorers.difficulty"),
+        ("version: 1\nscores: {}\nscorers: {difficulty: {kind: lexical}}\n", "2:1: scores"),
+    ],
+)
+def test_a_scorers_file_that_cannot_be_meant_is_refused(tmp_path: Path, content: str, place: str) -> None:
+    assert f"scorers.yaml:{place}" in places(write(tmp_path, scorers=content))
+
+
+def test_a_scorer_that_the_scorers_file_leaves_out_is_unknown(tmp_path: Path) -> None:
+    folder = write(tmp_path, scorers="version: 1\nscorers: {judge: {kind: lexical}}\n")
+    assert places(folder) == ["default.yaml:5:40: routes[0].score.scorer"]
+
+
+def test_nothing_is_said_of_names_whose_file_cannot_be_read(tmp_path: Path) -> None:
+    assert places(write(tmp_path, groups="version: [\n", scorers="[\n")) == [
+        "groups.yaml:2:1: (file)",
+        "scorers.yaml:2:1: (file)",
+    ]
+
+
+# --- warnings --------------------------------------------------------------------------------------------
+
+
+def test_what_is_allowed_yet_odd_is_a_warning(tmp_path: Path) -> None:
+    groups = GROUPS + "  spare: {upstream: local}\n"
+    folder = write(tmp_path, groups=groups, default=POLICY + "target: {large_share: {at_most: 0.3}}\n")
+    found = review(folder, {})
+    assert found.config is not None
+    assert [f"{Path(one.file).name}:{one.line}: {one.path}" for one in found.warnings] == [
+        "groups.yaml:10: deployments.spare",
+        "default.yaml:7: target",
+        "default.yaml:1: (file)",
+    ]
+
+
+# --- examples --------------------------------------------------------------------------------------------
+
+AGENTS = POLICY.replace(
+    "routes:\n",
+    "routes:\n  - {name: stuck, when: {tool_errors: {at_least: 2}}, group: large}\n"
+    "  - {name: short, when: {prompt_chars: {below: 10}, stream: true}, group: small}\n",
+)
+
+
+def test_examples_that_hold_are_counted(tmp_path: Path) -> None:
+    examples = """\
+examples:
+  - {given: {tool_errors: 3}, expect: stuck}
+  - {given: {prompt_chars: 50}, scores: {difficulty: 0.7}, expect: {route: difficulty, group: large}}
+  - {given: {prompt_chars: 50}, scores: {difficulty: null}, expect: {route: default, group: large}}
+  - {given: {stream: true}, expect: {group: small}}
+"""
+    found = review(write(tmp_path, default=AGENTS + examples), {})
+    assert (found.mistakes, found.examples) == ((), 4)
+
+
+@pytest.mark.parametrize(
+    ("example", "path", "message"),
+    [
+        (
+            "{given: {prompt_chars: 20}, scores: {difficulty: 0.3}, expect: {route: difficulty, group: ^large}}",
+            "examples[0].expect.group",
+            "expected route 'difficulty' and group 'large', but route 'difficulty' leads to group 'small': "
+            "the score 0.3 of difficulty is below 0.5",
+        ),
+        (
+            "{given: {tool_errors: 1}, scores: {difficulty: 0.3}, expect: ^stuck}",
+            "examples[0].expect",
+            "expected route 'stuck', but route 'difficulty' leads to group 'small': the score 0.3 of difficulty is "
+            "below 0.5; 'stuck' does not hold: tool_errors is 1, not at least 2",
+        ),
+        (
+            "{given: {tool_errors: 2, stream: true}, expect: ^short}",
+            "examples[0].expect",
+            "expected route 'short', but route 'stuck' leads to group 'large': its condition holds; 'short' holds too, "
+            "but stands below",
+        ),
+        (
+            "^{given: {tool_errors: 1}, expect: difficulty}",
+            "examples[0]",
+            "this example needs a score: add scores: {difficulty: 0.7}, or null for an abstention",
+        ),
+        (
+            "{scores: {difficulty: null}, expect: {group: ^small}}",
+            "examples[0].expect.group",
+            "expected group 'small', but route 'default' leads to group 'large': difficulty abstains, so the default "
+            "serves",
+        ),
+    ],
+)
+def test_an_example_that_fails_says_what_came_and_why(tmp_path: Path, example: str, path: str, message: str) -> None:
+    content, place = marked(f"{AGENTS}examples: [{example}]\n")
+    folder = write(tmp_path, default=content)
+    assert places(folder) == [f"default.yaml:{place}: {path}"]
+    assert messages(folder) == message
+
+
+def test_examples_of_one_policy_run_while_another_is_wrong(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path,
+        default=policy("examples: [{expect: {group: small}}]"),
+        other="version: 1\nname: other\nmodels: [o]\ndefault: tiny\n",
+    )
+    assert places(folder) == ["default.yaml:5:29: examples[0].expect.group", "other.yaml:4:10: default"]
+
+
+def test_an_examples_headers_are_compared_as_http_has_them(tmp_path: Path) -> None:
+    content = route("{name: gold, when: {headers: {X-Tier: gold}}, group: large}")
+    example = "examples: [{given: {headers: {X-TIER: gold}}, expect: gold}]\n"
+    assert review(write(tmp_path, default=content + example), {}).examples == 1
