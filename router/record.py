@@ -39,6 +39,9 @@ OTHER = "other"  # stands for every model name that no configuration knows
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
 
 
+_FAR_OFF_S = 1e12  # monotonic seconds that no process reaches
+
+
 class Book(Struct, frozen=True, kw_only=True):
     """What a record needs of one configuration; made once for each snapshot by `book`."""
 
@@ -213,12 +216,15 @@ def _clean(signals: Signals, known: bool) -> Signals:
 
 
 def _narrow(load: Load, deployments: frozenset[str] | None) -> Load:
-    if deployments is None or (deployments.issuperset(load.in_flight) and deployments.issuperset(load.cooling)):
+    """Without deployments that do not matter here, and finite: JSON has no infinity for one that is draining."""
+    if not load.cooling and (deployments is None or deployments.issuperset(load.in_flight)):
         return load
-    return Load(
-        now=load.now,
-        in_flight={name: n for name, n in load.in_flight.items() if name in deployments},
-        cooling={name: until for name, until in load.cooling.items() if name in deployments},
+    kept = deployments if deployments is not None else frozenset((*load.in_flight, *load.cooling))
+    return msgspec.structs.replace(
+        load,
+        in_flight={name: n for name, n in load.in_flight.items() if name in kept},
+        cooling={name: min(until, _FAR_OFF_S) for name, until in load.cooling.items() if name in kept},
+        limited=load.limited & kept,
     )
 
 

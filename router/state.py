@@ -5,6 +5,7 @@ The folder is the one given, else `$POINTSMAN_STATE`, else the user's state fold
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +15,7 @@ FOLDER_VARIABLE = "POINTSMAN_STATE"
 RECORDS_VARIABLE = "POINTSMAN_RECORDS"
 
 
-def folder(given: str | Path | None, environ: Mapping[str, str]) -> Path:
+def folder(given: str | Path | None, environ: Mapping[str, str] = os.environ) -> Path:
     """The state folder; it may not exist yet."""
     named = given or environ.get(FOLDER_VARIABLE)
     return Path(named).expanduser() if named else platformdirs.user_state_path("pointsman")
@@ -26,6 +27,6 @@ def make(path: Path) -> Path:
     return path
 
 
-def records_url(path: Path, environ: Mapping[str, str]) -> str:
+def records_url(path: Path, environ: Mapping[str, str] = os.environ) -> str:
     """The records database: `$POINTSMAN_RECORDS` (`postgresql://...`), else a SQLite file in the state folder."""
     return environ.get(RECORDS_VARIABLE) or f"sqlite:///{path.resolve() / 'records.sqlite3'}"

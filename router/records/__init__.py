@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
+
+from router import state
 from router.records.reader import Filter, SqlReader
 from router.records.recorder import SqlRecorder
 from router.records.retention import Retention
 from router.records.sql import Feedback, open_engine
 
-__all__ = ["Feedback", "Filter", "Retention", "SqlReader", "SqlRecorder", "open_engine"]
+__all__ = ["Feedback", "Filter", "Retention", "SqlReader", "SqlRecorder", "open_engine", "open_recorder"]
+
+log = logging.getLogger(__name__)
+
+
+def open_recorder(folder: Path, retention: Retention | None = None) -> SqlRecorder:
+    """The recorder on the state folder's database, or on the one that `$POINTSMAN_RECORDS` names.
+
+    A folder that cannot be made does not keep the gateway from starting: the recorder tries again by itself.
+    """
+    try:
+        state.make(folder)
+    except OSError as error:
+        log.error("records: cannot create %s: %s", folder, error.strerror)
+    return SqlRecorder(state.records_url(folder), retention=retention)

@@ -1,4 +1,4 @@
-"""Where sessions live. `STORES` lists the kinds by the URL's scheme; `open_store` makes one."""
+"""Where sessions live. `STORES` lists the kinds by the URL's scheme; `build` makes one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORES: Mapping[str, Callable[[str], Store]] = {
 }
 
 
-def open_store(url: str | None) -> Store:
+def build(url: str | None) -> Store:
     """The store that `store:` names; None is memory. Raises `ConfigError` for a scheme that no kind has."""
     url = url if url is not None else "memory:"
     scheme = urlsplit(url).scheme

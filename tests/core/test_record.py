@@ -181,6 +181,14 @@ def test_the_load_is_narrowed_to_the_deployments_the_plan_could_choose_from():
     assert built.load == Load(now=5.0, in_flight={"small-a": 1, "large-a": 2})
 
 
+def test_the_load_of_a_draining_deployment_reads_back():
+    load = Load(now=5.0, cooling={"small-a": float("inf")}, limited=frozenset({"small-a", "vision-a"}))
+    read = record.decode(record.encode(build(load=load)))
+    assert read.load is not None
+    assert read.load.cooling["small-a"] > 1e9
+    assert read.load.limited == {"small-a"}
+
+
 def full() -> Any:
     return build(
         signals=Signals(model="auto", turns=3, language="de", headers={"x-team": "blue"}),

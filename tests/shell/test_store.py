@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.errors import ConfigError
-from router.store import open_store
+from router.store import build
 from router.store.memory import MemoryStore
 from router.types import Session
 
@@ -68,6 +68,6 @@ async def test_the_longest_unused_goes_first_and_reading_is_use():
 
 
 async def test_no_store_configured_is_memory_and_an_unknown_kind_is_refused_by_name():
-    assert isinstance(open_store(None), MemoryStore)
+    assert isinstance(build(None), MemoryStore)
     with pytest.raises(ConfigError, match=r"groups\.yaml:1:1: store: no store of kind 'mongodb'"):
-        open_store("mongodb://127.0.0.1/")
+        build("mongodb://127.0.0.1/")

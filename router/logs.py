@@ -1,0 +1,249 @@
+"""The gateway's log: one JSON object a line on stderr, or short lines for a person at a terminal.
+
+What is written is safe: no prompt text (nothing passes any), no secret of the configuration (each line is
+searched for their actual values), and no line that a caller's text can forge (control characters are
+escaped). Lines below WARNING are formatted and written in batches by a thread, off the hot path.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, TextIO
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from router import record as records
+from router.batch import Batcher
+from router.types import Config, Record
+
+LEVEL_VARIABLE = "POINTSMAN_LOG"  # debug, info, warning, error
+FORMAT_VARIABLE = "POINTSMAN_LOG_FORMAT"  # json, human
+RECORDS_VARIABLE = "POINTSMAN_RECORDS"
+ADMIN_TOKEN_VARIABLE = "POINTSMAN_ADMIN_TOKEN"  # noqa: S105 -- the variable's name
+
+HIDDEN = "***"
+_SHORTEST_SECRET = 6  # a shorter value ("none", "test") would blot out ordinary words
+_SECRET_KEYS = re.compile(r"key|token|secret|password|authorization", re.IGNORECASE)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# Names that every LogRecord has; what is left came through `extra`.
+_PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "record", "taskName"}
+
+
+def request_fields(record: Record) -> dict[str, Any]:
+    """`extra` for the one line of a request; the line's fields are read from the record when it is formatted."""
+    return {"record": record}
+
+
+def configure(level: str | None = None, stream: TextIO | None = None, form: str | None = None) -> Handler:
+    """Sends the root logger to stderr. `level` and `form` default to `$POINTSMAN_LOG` and `$POINTSMAN_LOG_FORMAT`,
+    else to info, and to human at a terminal. Calling it again replaces the earlier handler."""
+    out = stream or sys.stderr
+    form = form or os.environ.get(FORMAT_VARIABLE) or ("human" if out.isatty() else "json")
+    handler = Handler(out, Human() if form == "human" else Json())
+    root = logging.getLogger()
+    for old in [h for h in root.handlers if isinstance(h, Handler)]:
+        root.removeHandler(old)
+        old.close()
+    root.addHandler(handler)
+    name = (level or os.environ.get(LEVEL_VARIABLE) or "info").upper()
+    root.setLevel(logging.getLevelNamesMapping().get(name, logging.INFO))
+    for chatty in ("httpx", "httpcore", "asyncio", "watchfiles", "sqlalchemy"):
+        logging.getLogger(chatty).setLevel(max(root.level, logging.WARNING))
+    return handler
+
+
+# --- secrets ---------------------------------------------------------------------------------------------
+
+_hidden: tuple[str, ...] = ()  # this process's secrets, longest first; a log has one stream, so one list
+
+
+def redact(config: Config) -> None:
+    """Hides the configuration's secrets from every later line, along with those hidden before: an answer that
+    was begun under the old configuration may still name an old key."""
+    environment = (os.environ.get(ADMIN_TOKEN_VARIABLE, ""), *_in_url(os.environ.get(RECORDS_VARIABLE, "")))
+    hide((*secrets(config), *environment))
+
+
+def hide(values: Iterable[str]) -> None:
+    """Hides these values too, as they are and as a URL would hold them."""
+    global _hidden
+    found = {v for value in values if len(value) >= _SHORTEST_SECRET for v in (value, quote(value, safe=""))}
+    _hidden = tuple(sorted({*_hidden, *found}, key=lambda v: (-len(v), v)))
+
+
+def secrets(config: Config) -> Iterator[str]:
+    """Every secret value of a configuration: keys, passwords and queries of URLs, options that are named so."""
+    for deployment in config.deployments.values():
+        if deployment.api_key != "none":
+            yield deployment.api_key
+        yield from _in_url(deployment.base_url)
+        yield from _in_options(deployment.options)
+    for scorer in config.scorers.values():
+        yield from _in_options(scorer.options)
+    yield from _in_url(config.store or "")
+
+
+def _in_url(url: str) -> Iterator[str]:
+    parts = urlsplit(url)
+    if parts.password:
+        yield from (parts.password, unquote(parts.password))
+    yield from (value for _, value in parse_qsl(parts.query))
+
+
+def _in_options(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _in_options({str(k): v for k, v in value.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        elif isinstance(value, str):
+            if _SECRET_KEYS.search(name):
+                yield value
+            yield from _in_url(value)
+
+
+def without_secrets(text: str) -> str:
+    for secret in _hidden:
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    return text
+
+
+# --- lines -----------------------------------------------------------------------------------------------
+
+
+def _request(of: Record) -> dict[str, Any]:
+    """What a request's line says. Every text in it is the gateway's own or the operator's."""
+    decision, served = of.decision, records.served(of)
+    fields: dict[str, Any] = {
+        "request_id": of.id,
+        "policy": of.policy,
+        "route": decision.route if decision is not None else None,
+        "why": decision.why if decision is not None else None,
+        "score": decision.score if decision is not None else None,
+        "group": records.group(of),
+        "deployment": served.deployment if served is not None else None,
+        "model": of.model,
+        "dialect": of.dialect,
+        "stream": of.stream,
+        "outcome": of.outcome,
+        "attempts": len(of.attempts),
+        "input_tokens": of.usage.input,
+        "output_tokens": of.usage.output,
+        "cost": of.cost,
+        "ttft_s": of.timing.ttft_s,
+        "total_s": of.timing.total_s,
+    }
+    errors = [a.error for a in of.attempts if a.error is not None]
+    return {**fields, "errors": errors} if errors else fields
+
+
+def _fields(line: logging.LogRecord) -> dict[str, Any]:
+    record = getattr(line, "record", None)
+    if isinstance(record, Record):
+        return _request(record)
+    return {name: value for name, value in line.__dict__.items() if name not in _PLAIN}
+
+
+class Json(logging.Formatter):
+    """One object a line, in ASCII: what is not ASCII is escaped, line ends of every kind with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": without_secrets(record.getMessage()),
+            **{name: _clean(value) for name, value in _fields(record).items()},
+        }
+        if record.exc_info:
+            record.exc_text = record.exc_text or self.formatException(record.exc_info)
+        if record.exc_text:
+            line["trace"] = without_secrets(record.exc_text)
+        return json.dumps(line, ensure_ascii=True, default=lambda value: without_secrets(str(value)))
+
+
+class Human(logging.Formatter):
+    """For a terminal: time, level, message, then the fields that say something."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = getattr(record, "record", None)
+        if isinstance(shown, Record):
+            text = _sentence(shown)
+        else:
+            extra = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+            text = f"{record.getMessage()} {extra}".rstrip()
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        line = f"{time} {record.levelname.lower():7} {_escaped(without_secrets(text))}"
+        if record.exc_info:
+            record.exc_text = record.exc_text or self.formatException(record.exc_info)
+        if record.exc_text:
+            trace = without_secrets(record.exc_text).splitlines()
+            line = "\n".join([line, *(f"         | {_escaped(part)}" for part in trace)])
+        return line
+
+
+def _sentence(of: Record) -> str:
+    served = records.served(of)
+    place = f"{of.policy or '-'}/{of.decision.route if of.decision is not None else '-'}"
+    where = f"{records.group(of) or '-'}/{served.deployment if served is not None else '-'}"
+    score = f" score {of.decision.score:.2f}" if of.decision is not None and of.decision.score is not None else ""
+    tries = f" after {len(of.attempts)} attempts" if len(of.attempts) > 1 else ""
+    tokens = f"{of.usage.input}+{of.usage.output} tokens"
+    return f"{of.outcome}: {place} -> {where}{score}{tries}, {tokens}, {of.timing.total_s * 1000:.0f} ms, {of.id}"
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, list | tuple):
+        return [_clean(part) for part in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+    return value if value is None or isinstance(value, bool | int | float) else without_secrets(str(value))
+
+
+def _escaped(text: str) -> str:
+    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+class Handler(logging.Handler):
+    """Warnings and worse are written at once; the rest by a thread, many at a time, and counted when lost."""
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._stream = stream
+        self._batcher = Batcher[logging.LogRecord]("log", self._write, limit=50_000, linger_s=0.05)
+
+    @property
+    def dropped(self) -> int:
+        return self._batcher.dropped
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or record.exc_info:
+            self._write([record])
+        else:
+            self._batcher.put(record)
+
+    def flush(self) -> None:
+        self._batcher.flush(2.0)
+
+    def close(self) -> None:
+        self._batcher.stop(2.0)
+        super().close()
+
+    def _write(self, lines: list[logging.LogRecord]) -> None:
+        try:
+            text = "".join([f"{self.format(line)}\n" for line in lines])
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError, TypeError) as error:  # a closed pipe; a message whose arguments do not fit
+            if not isinstance(error, OSError) and len(lines) > 1:
+                for line in lines:
+                    self._write([line])
+            else:
+                self._batcher.dropped += len(lines)
