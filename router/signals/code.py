@@ -34,7 +34,7 @@ _LINE = re.compile(
       | <[A-Za-z][\w-]*[^<>]*>  # a tag
       | File\ ".+",\ line\ \d+
       | (?:from\ [\w.]+\ import|import\ [\w.{*]+(?:\ (?:as|from)\b.*)?$|class\ \w+\ ?[:({]|let\ (?:mut\ )?\w+\ ?[=:;])
-      | (?:public|private|static)\ \w+\ \w+|return\ \S+$|(?:using|package)\ [\w.]+;?$
+      | (?:public|private|static)\ \w+\ \w+|return\ (?:\S+$|.*[-+*/=\[\]{}()])|(?:using|package)\ [\w.]+;?$
     """,
     re.VERBOSE,
 )

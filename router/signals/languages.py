@@ -33,30 +33,54 @@ _SCRIPTS = (
 
 # Words that are common in one language and rare in the others, and those that two share (counted for both).
 _COMMON = {
-    "en": """the and is are was were of to for with that this what how why when where who which it you your my i me we
-        please can could would should do does did have has not an be from by at about write make explain give tell""",
-    "de": """der die das und ist sind nicht ein eine einen einem einer mit für auf wie was warum ich du sie wir es den
-        dem des zu von bitte kann mir mein auch oder aber wenn bei nach über schreibe erkläre""",
-    "es": """el la los las y es son un una unos de del que qué en con por para como cómo cuál se su mi me no lo al más
-        pero o si está escribe explica quiero puedes""",
-    "fr": """le la les et est sont un une des du de que qui dans en avec pour par comment pourquoi quel quelle je tu
-        nous vous ce cette ne pas plus sur au aux mon ma écris explique peux""",
-    "pt": """o a os as e é são um uma de do da dos das que em no na com por para como qual se seu sua meu minha não mais
-        mas ou você eu está escreva explique pode""",
-    "it": """il lo la gli le e è sono un una di del della dei che in con per come perché quale si suo mio non più ma o
-        questo questa nel alla scrivi spiega puoi""",
-    "nl": """de het een en is zijn niet van met voor op hoe wat waarom ik je jij wij u dat die dit te in aan er ook maar
-        om bij kan mijn schrijf leg""",
-    "pl": """i w na z do nie jest są to się że jak co dlaczego czy ja ty mój dla od po przez ale lub który która
-        napisz proszę""",
-    "tr": """ve bir bu için ile ne nasıl neden mi mı da de çok var yok ben sen olan olarak daha gibi kadar yaz açıkla
-        lütfen""",
-    "sv": """och att det är en ett som på av för med inte jag du vi hur vad varför kan den de till från om skriv""",
-    "id": """yang dan di ke dari untuk dengan ini itu apa bagaimana mengapa saya kamu anda tidak adalah pada atau bisa
-        tolong buat jelaskan""",
-    "vi": """và là của có không cho các những một được trong với tôi bạn gì như thế nào hãy viết""",
-    "cs": """a je se na v že to jak co proč jsem jsou pro ale nebo který která s z do by ne není napiš prosím""",
+    "en": """the and is are was were been of to for with that this these those it its they them there he she i you your
+        my me we our us what how why when where who which if then than or but so as at by from into about
+        between on in a an not no any some all every only just more most need want please can could would
+        should does do did have has had will be write make explain give tell show find list create add fix
+        help thanks good next out up after before""",
+    "de": """der die das und ist sind war nicht kein keine ein eine einen einem einer mit für auf aus wie was warum
+        wann wo wer ich du er sie wir ihr es den dem des zu zum zur von vom im in am an bitte kann können
+        mir mich mein meine unser auch oder aber wenn dass ob bei nach über unter noch nur man soll hat
+        haben wird gibt danke schreib schreibe erkläre beweise mach""",
+    "es": """el la los las lo y es son fue un una unos unas de del al que qué en con por para como cómo cuál cuándo
+        dónde se su sus mi mis me te tu no más pero o si sí está hay ser sin sobre entre cuando este esta
+        esto le les nos ya muy puede puedo quiero puedes escribe explica dame hazme gracias demuestra hola""",
+    "fr": """le la les l d et est sont un une des du de que qu qui quoi dans en avec pour par comment pourquoi quel
+        quelle je j tu il elle nous vous on ce c cette ces ça ne n pas plus sur sans sous au aux mon ma
+        mes son sa ses peut se si ou où y a être fait bonjour merci écris explique peux fais""",
+    "pt": """o a os as e é são foi um uma uns de do da dos das que em no na nos nas com por pra para como qual quando
+        onde se sua seu meu minha não mais mas ou você vocês eu está tem ser sem sobre entre esse essa
+        isso este esta ao à pode quero escreva explique me faz obrigado oi tudo bem""",
+    "it": """il lo la gli i le e è sono era un una uno di del dell della dei delle che in nel nella con per come perché
+        qual quale quando dove si suo mio mia non più ma o se questo questa al alla all da dal mi ti ci ho
+        ha scrivi spiega puoi ciao grazie""",
+    "nl": """de het een en is zijn was niet geen van met voor op in hoe wat waarom wanneer ik je jij wij u dat die dit
+        te aan er ook maar om bij kan kun mijn naar uit over als of wordt heeft schrijf leg maak""",
+    "pl": """i w na z ze do nie jest są to się że jak co dlaczego kiedy gdzie czy ja ty mój dla od po przez ale lub
+        oraz który która mi tego napisz wyjaśnij proszę cześć""",
+    "tr": """ve bir bu şu için ile ne nasıl neden nerede mi mı mu da de çok var yok ben sen biz olan olarak daha gibi
+        kadar en ama yaz açıkla lütfen merhaba""",
+    "sv": """och att det är en ett som på av för med inte jag du vi hur vad varför när var kan den de till från om har
+        ska eller men skriv förklara hej tack""",
+    "id": """yang dan di ke dari untuk dengan ini itu apa bagaimana mengapa kapan saya kamu anda tidak adalah pada atau
+        bisa akan tolong buat buatkan jelaskan""",
+    "vi": """và là của có không cho các những một được trong với tôi bạn gì như thế nào hãy viết giải thích""",
+    "cs": """a je se na v ve že to jak co proč kdy kde jsem jsou pro ale nebo který která do by ne není mi napiš
+        vysvětli prosím ahoj""",
 }
+# Letters that speak for a language; each kind counts once.
+_LETTERS = (
+    ("¿¡ñ", "es"),
+    ("ß", "de"),
+    ("äöü", "de"),
+    ("ãõ", "pt"),
+    ("œêèùûç", "fr"),
+    ("łąęśżź", "pl"),
+    ("ğşı", "tr"),
+    ("å", "sv"),
+    ("ěřů", "cs"),
+    ("ơưạảấầậếềệọốồộớờợụứừự", "vi"),
+)
 
 
 def _votes() -> dict[str, tuple[tuple[str, int], ...]]:
@@ -81,7 +105,22 @@ def language(text: str) -> str:
         foreign = "".join(_FOREIGN.findall(sample))
         if foreign and 5 * (len(foreign) + 2 * len(_HAN.findall(foreign))) > len(sample):
             return _by_script(foreign)
-    return _by_words(sample.lower().replace("'", " ").split())
+    plain = (
+        sample.lower()
+        .replace("'s", " ")
+        .replace("'", " ")
+        .replace("?", " ")
+        .replace(".", " ")
+        .replace(",", " ")
+        .replace("¿", " ")
+    )
+    return _by_words(plain.split(), _by_letters(sample))
+
+
+def _by_letters(sample: str) -> dict[str, int]:
+    if sample.isascii():
+        return {}
+    return {name: _VOTE // 2 for letters, name in _LETTERS if any(map(sample.__contains__, letters))}
 
 
 def _by_script(signs: str) -> str:
@@ -91,8 +130,8 @@ def _by_script(signs: str) -> str:
     return ""
 
 
-def _by_words(words: list[str]) -> str:
-    counts: dict[str, int] = {}
+def _by_words(words: list[str], counts: dict[str, int]) -> str:
+    """The language with most votes; `counts` are those already cast."""
     for word in words[:_MOST_WORDS]:
         for name, weight in _VOTES.get(word, ()):
             counts[name] = counts.get(name, 0) + weight

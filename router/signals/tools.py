@@ -20,7 +20,7 @@ _FAILED_HEAD = re.compile(
       | (?:command\ |tool\ |execution\ )?failed\b
       | (?:process\ exited\ with\ code|exit\ code:?|exit\ status)\s*-?[1-9]
       | [^\n]{0,80}:\ (?:command\ not\ found|no\ such\ file\ or\ directory|permission\ denied)
-      | \{\s*"(?:error|exception)"\s*:\s*(?!null|false|""|\{\}|\[\])
+      | \{\s*"(?:error|exception)"\s*:(?!\s*(?:null|false|""|\{\}|\[\]))
     )""",
     re.IGNORECASE | re.VERBOSE,
 )

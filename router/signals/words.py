@@ -63,7 +63,6 @@ PRELUDES = (
     "# AGENTS.md instructions",
     "[Request interrupted by user",
     "This is the Gemini CLI. We are setting up the context for our chat.",
-    "This session is being continued from a previous conversation that ran out of context.",
 )
 # Seen in the middle of a block too, with words on both sides.
 _WITHIN = ("system-reminder", "environment_details", "ide_selection")
@@ -122,7 +121,7 @@ def real_text(turn: Turn) -> str:
 def _real(text: str) -> bool:
     # A long history asks this of every message; text that begins plainly needs no stripping.
     head = text[:1]
-    return head.isalnum() or bool(strip(text))
+    return bool(strip(text)) if not head.isalnum() or text.startswith(PRELUDES) else True
 
 
 def strip(text: str) -> str:
