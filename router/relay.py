@@ -100,7 +100,7 @@ class Relay:
         request = flight.request
         call = Call(
             path=PATHS[request.dialect],
-            body=outgoing(request, deployment.model, fields=flight.fields(deployment)),
+            body=outgoing(request, deployment.model, usage=deployment.stream_usage, fields=flight.fields(deployment)),
             headers=flight.forwarded,
             stream=request.stream,
         )
@@ -114,7 +114,7 @@ class Relay:
             if not request.stream:
                 await self._whole(reply, kind, flight, exchange, codec)
             elif "event-stream" in kind:
-                await self._stream(reply, flight, exchange, codec.meter(request))
+                await self._stream(reply, flight, exchange, codec.meter(request, asked_usage=deployment.stream_usage))
             else:
                 raise BadAnswer("the upstream answered a streaming request without a stream")
         finally:

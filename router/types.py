@@ -411,6 +411,7 @@ class Deployment:
     dialects: tuple[Dialect, ...] = ("chat",)
     context_window: int | None = None
     images: bool = True  # can read images
+    stream_usage: bool = False  # ask for usage in streams where the client did not, for exact token counts
     price: Price | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_in_flight: int | None = None

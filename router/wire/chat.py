@@ -312,8 +312,8 @@ class ChatCodec:
             user=user if isinstance(user, str) else None,
         )
 
-    def meter(self, request: Request) -> ChatMeter:
-        return ChatMeter(withhold=not request.include_usage)
+    def meter(self, request: Request, *, asked_usage: bool = False) -> ChatMeter:
+        return ChatMeter(withhold=asked_usage and not request.include_usage)
 
     def usage(self, answer: bytes) -> Usage | None:
         try:
