@@ -1,0 +1,171 @@
+"""`pointsman explain`: the decision for one request or one record, made as production makes it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from time import localtime
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+from msgspec import Struct
+
+from router import explain, policy, record, scorers, signals
+from router.decide import decide
+from router.errors import BadRequest, ConfigError
+from router.policy_files.review import load
+from router.scorers import lexical
+from router.seams import Scorer
+from router.types import (
+    Abstain,
+    Caller,
+    Config,
+    Decision,
+    Load,
+    NeedScore,
+    Prompt,
+    Record,
+    Score,
+    Session,
+    Signals,
+)
+from router.wire import CODECS
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What there is to decide on: from a request, or as a record remembers it."""
+
+    chosen: policy.Selection
+    signals: Signals
+    scores: Mapping[str, Score | Abstain]
+    session: Session | None = None
+    load: Load = Load()
+    draw: float = 0.0
+    features: Mapping[str, list[tuple[str, float]]] = {}
+    recorded: Decision | None = None
+
+
+@click.command()
+@click.argument("request_file", metavar="REQUEST.json", type=click.File("rb"))
+@click.option(
+    "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
+)
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A request header; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_json: bool) -> None:
+    """Show where a request would go, and why. No upstream is called.
+
+    REQUEST.json is the body of a chat request, or one exported record: that is decided again from its own signals,
+    scores, pin and load. - reads standard input.
+    """
+    content = request_file.read()
+    try:
+        found = load(config)
+        past = _past(content)
+        asked = (
+            _of_record(found, past) if past is not None else asyncio.run(_of_body(found, content, _headers(headers)))
+        )
+    except (ConfigError, BadRequest) as error:
+        click.echo(error.message, err=True)
+        raise SystemExit(2) from None
+    told = explain.explain(found, asked.chosen, asked.signals, asked.scores, asked.session, asked.load, asked.draw)
+    click.echo(_json(told, asked) if as_json else _text(told, asked))
+
+
+def _past(content: bytes) -> Record | None:
+    """The record in a file, or None where it holds no record. Raises BadRequest where it is a broken one."""
+    try:
+        value: object = msgspec.json.decode(content)
+        if not isinstance(value, dict) or not {"signals", "decision", "digest"} <= set(value):  # pyright: ignore[reportUnknownArgumentType]
+            return None
+        return record.decode(content)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"this is not a record as `pointsman records export` writes it: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None  # the codec says what is wrong with a body that is not JSON
+
+
+def _of_record(config: Config, past: Record) -> Asked:
+    if past.signals is None:
+        raise BadRequest("this record has no signals: the request was refused before it was decided")
+    chosen = config.policies.get(past.policy) or policy.select(config, past.model)
+    return Asked(
+        chosen=chosen,
+        signals=past.signals,
+        scores=past.scores,
+        session=past.pinned,
+        load=past.load or Load(),
+        draw=past.draw,
+        recorded=past.decision,
+    )
+
+
+async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Asked:
+    """Asks the real scorers, as the service does."""
+    request = CODECS["chat"].decode(body)
+    chosen = policy.select(config, request.model)
+    text = signals.user_text(request)
+    now = localtime()
+    given = signals.extract(
+        request,
+        Caller(id="explain", headers=headers),
+        text=text,
+        named_headers=policy.named_headers(config),
+        hour=now.tm_hour,
+        weekday=now.tm_wday,
+    )
+    scores: dict[str, Score | Abstain] = {}
+    features: dict[str, list[tuple[str, float]]] = {}
+    prompt = Prompt(text=text, signals=given)
+    while isinstance(step := decide(chosen, given, scores, None, Load()), NeedScore):
+        scorer = scorers.build(config.scorers[step.scorer])
+        scores[step.scorer] = await _score(scorer, prompt)
+        if isinstance(scores[step.scorer], Score):
+            features[step.scorer] = _features(scorer, prompt)
+        await scorer.aclose()
+    return Asked(chosen=chosen, signals=given, scores=scores, features=features)
+
+
+async def _score(scorer: Scorer, prompt: Prompt) -> Score | Abstain:
+    """One scorer's answer; one that breaks abstains, as it does in the service."""
+    try:
+        answer = scorer.score(prompt)
+        return await answer if inspect.isawaitable(answer) else answer
+    except Exception as error:  # noqa: BLE001 - the seam to scorers
+        click.echo(f"the scorer {scorer.name} failed: {type(error).__name__}: {error}", err=True)
+        return Abstain(scorer=scorer.name, reason="error")
+
+
+def _features(scorer: Scorer, prompt: Prompt) -> list[tuple[str, float]]:
+    """What moved the score most, where the scorer can tell."""
+    if isinstance(scorer, scorers.Cached) and isinstance(scorer.scorer, scorers.Lexical):
+        return lexical.explain(scorer.scorer, prompt)
+    return []
+
+
+def _headers(given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [one.partition(":") for one in given]
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+
+def _text(told: explain.Explanation, asked: Asked) -> str:
+    lines = [explain.render(told)]
+    for name, effects in asked.features.items():
+        said = ", ".join(f"{feature} {effect:+.2f}" for feature, effect in effects)
+        lines.append(f"features  {name}: {said or 'none'}")
+    if asked.recorded is not None:
+        same = "the same" if told.decision == asked.recorded else "another"
+        lines.append(f"recorded  route {asked.recorded.route}, group {asked.recorded.group}: {same} decision")
+    return "\n".join(lines)
+
+
+def _json(told: explain.Explanation, asked: Asked) -> str:
+    plain: dict[str, Any] = msgspec.to_builtins(told)
+    plain["features"] = {name: dict(effects) for name, effects in asked.features.items()}
+    if asked.recorded is not None:
+        plain["recorded"] = msgspec.to_builtins(asked.recorded)
+        plain["same"] = told.decision == asked.recorded
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
