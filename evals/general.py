@@ -1,0 +1,168 @@
+"""The shipped general scorer: what it is trained on, and how.
+
+One head per form of prompt. Questions with few options learn from MMLU, with many from MMLU-Pro, both on
+expected gain (strong minus weak); everyday prompts learn from the labelled set; stories with sums to do
+follow length, which is the best known there. Each head is then calibrated to the probability that the weak
+model fails. Everything reads from `evals/data`, so that it rebuilds anywhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from evals import cases
+from evals.fit import (
+    Examples,
+    Fit,
+    Floats,
+    Ints,
+    curve,
+    group_folds,
+    hashed,
+    head,
+    kernel,
+    length,
+    out_of_fold,
+    row_folds,
+    standing,
+)
+from router.scorers.features import OPTIONS, SUPPORT_BITS, SURFACE, pieces
+from router.scorers.heads import Gate, Head, Model, Support
+
+DATA = Path(__file__).parent / "data"
+BENCHMARKS = DATA / "benchmarks"
+EVERYDAY = DATA / "everyday"
+
+FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS))  # columns that say nothing of the kind of work
+NAMES_OF_PAIRS = (
+    ("Meta-Llama-3_1-8B-Instruct", "Meta-Llama-3_1-70B-Instruct"),
+    ("Mixtral-8x7B-Instruct-v0.1", "gemini-1.5-pro-002"),
+)
+
+
+def everyday() -> tuple[list[str], Floats, list[str], list[str]]:
+    """The everyday prompts: text, 1 for hard, language, kind."""
+    prompts: list[str] = []
+    hard: list[float] = []
+    langs: list[str] = []
+    kinds: list[str] = []
+    for path in sorted(EVERYDAY.glob("*.jsonl")):
+        t = cases.read(path)
+        prompts += t.prompts
+        hard += [float(v == "hard") for v in t.columns["label"]]
+        langs += [str(v) for v in t.columns["lang"]]
+        kinds += [str(v) for v in t.columns["kind"]]
+    return prompts, np.array(hard), langs, kinds
+
+
+def _stack(
+    name: str, x: Examples, y: Floats, target: Floats, fits: dict[str, tuple[Fit, float]], groups: list[str] | None
+) -> Head:
+    folds = row_folds(len(x), 5, seed=1)
+    oof = [out_of_fold(f, x, y, folds) for f, _ in fits.values()]
+    del groups
+    return head(name, x, y, [f for f, _ in fits.values()], [p for _, p in fits.values()], oof, target)
+
+
+def few_options() -> Head:
+    """Four-option questions: Mixtral-8x7B against GPT-4 on MMLU."""
+    p = cases.pair(cases.read(BENCHMARKS / "routellm_mmlu_gsm8k.parquet"), "mixtral_8x7b", "gpt4_1106")
+    x = Examples(p.prompts)
+    fits: dict[str, tuple[Fit, float]] = {
+        "form": (kernel(FORM, gamma=0.01, ridge=10.0, points=800), 1.0),
+        "words": (hashed("words", ridge=3.0), 0.7),
+    }
+    return _stack("few", x, p.strong - p.weak, 1.0 - p.weak, fits, None)
+
+
+def many_options() -> Head:
+    """Questions with up to ten options: two pairs of MMLU-Pro at once."""
+    table = cases.read(BENCHMARKS / "mmlu_pro_28models.parquet")
+    x = Examples(table.prompts)
+    gain = np.zeros(len(x))
+    fail = np.zeros(len(x))
+    for weak, strong in NAMES_OF_PAIRS:
+        w, s = cases.quality(table, weak), cases.quality(table, strong)
+        gain += np.nan_to_num(s - w) / len(NAMES_OF_PAIRS)
+        fail += np.nan_to_num(1.0 - w) / len(NAMES_OF_PAIRS)
+    fits: dict[str, tuple[Fit, float]] = {
+        "form": (kernel(FORM, gamma=0.01, ridge=10.0, points=800), 1.0),
+        "words": (hashed("words", ridge=3.0), 0.7),
+    }
+    return _stack("many", x, gain, fail, fits, None)
+
+
+def stories() -> tuple[Head, Head]:
+    """Sums told as a story: a head that recognises them, and one that ranks them by length."""
+    table = cases.read(BENCHMARKS / "ulab_llmrouter_9models.parquet")
+    tasks = [str(t) for t in table.columns["task"]]
+    prompts, _, _, _ = everyday()
+    x = Examples([*table.prompts, *prompts])
+    y = np.array([float(t == "gsm8k") for t in tasks] + [0.0] * len(prompts))
+    open_rows = x.options < 3
+    x, y = x.take(open_rows), y[open_rows]
+    fits: dict[str, tuple[Fit, float]] = {"form": (kernel(FORM, gamma=0.01, ridge=1.0, points=400), 1.0)}
+    gate = _stack("is_problem", x, y, y, fits, None)
+    rows = np.array([t == "gsm8k" for t in tasks])
+    fail = np.nan_to_num(1.0 - cases.quality(table, "llama-3.1-8b-instruct"))[rows]
+    sums = Examples([p for p, r in zip(table.prompts, rows, strict=True) if r])
+    sizes = sums.dense[:, 0].astype(np.float64)
+    centre, spread = standing(sizes)
+    xs, ys = curve((sizes - centre) / spread, fail)
+    return gate, Head(
+        name="problem",
+        views=(length(sums, fail),),
+        weights=(1.0 / spread,),
+        bias=-centre / spread,
+        knots_x=xs,
+        knots_y=ys,
+    )
+
+
+def everyday_head() -> tuple[Head, Examples]:
+    """Everything without options: easy or hard for a person who pays for the answer."""
+    prompts, hard, langs, _ = everyday()
+    x = Examples(prompts)
+    columns: Ints = np.array([i for i in range(x.dense.shape[1]) if not len(SURFACE) <= i < len(FORM)])
+    fits: dict[str, tuple[Fit, float]] = {
+        "all": (kernel(columns, gamma=0.004, ridge=0.5, points=800), 1.0),
+        "chars": (hashed("chars", ridge=0.5), 0.8),
+        "words": (hashed("words", ridge=0.5), 0.4),
+    }
+    del langs
+    return _stack("open", x, hard, hard, fits, None), x
+
+
+def support(x: Examples) -> Support:
+    """Character pairs and trigrams seen in any everyday prompt. A prompt whose pieces are mostly new is too far away.
+
+    The least shares lie a third below what all but a few training prompts have when their own pieces are not
+    counted.
+    """
+    rows = [pieces(f.reading.text) for f in x.features]
+    counts = np.bincount(np.concatenate(rows), minlength=1 << SUPPORT_BITS)
+    shared = np.array([(counts[r] >= 2).mean() for r in rows])
+    cjk = np.array([f.reading.cjk for f in x.features])
+    return Support(
+        seen=counts >= 1,
+        least=float(np.quantile(shared[~cjk], 0.002)) * 0.67,
+        least_cjk=float(np.quantile(shared[cjk], 0.02)) * 0.67,
+    )
+
+
+def train() -> Model:
+    """The whole artifact. A few minutes on one core."""
+    gate, problem = stories()
+    open_head, x = everyday_head()
+    heads = (few_options(), many_options(), gate, problem, open_head)
+    return Model(
+        heads={h.name: h for h in heads},
+        gate=Gate(few="few", many="many", problem="problem", open="open"),
+        support=support(x),
+        notes={"kind": "general", "everyday": len(x)},
+    )
+
+
+__all__ = ["BENCHMARKS", "EVERYDAY", "everyday", "group_folds", "train"]

@@ -1,0 +1,117 @@
+"""Scorers: estimates of how hard a prompt is, behind one protocol (`seams.Scorer`).
+
+`SCORERS` lists the kinds, `build` makes one from what the operator wrote, and `Cached` remembers scores by
+prompt digest. To add a kind: write a module with a class that has `score`, add a function here that reads
+its options, and add both to the table and to `ScorerSpec.kind`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from router.errors import ConfigError, Mistake
+from router.scorers.fixed import Fixed
+from router.scorers.header import Header
+from router.scorers.lexical import Lexical
+from router.seams import Scorer
+from router.types import Abstain, Prompt, Score, ScorerSpec
+
+CACHE_SIZE = 16384  # prompts remembered per scorer: about 3 MB
+
+
+def _known(options: Mapping[str, Any], *names: str) -> None:
+    unknown = sorted(set(options) - set(names))
+    if unknown:
+        raise ValueError(f"unknown option {unknown[0]!r}; known: {', '.join(names) or 'none'}")
+
+
+def _lexical(spec: ScorerSpec) -> Scorer:
+    """Options: `artifact`, a path written by `pointsman eval train`; the shipped one when absent."""
+    _known(spec.options, "artifact")
+    artifact = spec.options.get("artifact")
+    return Cached(Lexical(spec.name, None if artifact is None else Path(artifact)))
+
+
+def _fixed(spec: ScorerSpec) -> Scorer:
+    """Options: `value` in [0, 1], or null to abstain."""
+    _known(spec.options, "value")
+    value = spec.options.get("value")
+    return Fixed(spec.name, None if value is None else float(value))
+
+
+def _header(spec: ScorerSpec) -> Scorer:
+    """Options: `header`, the name to read; `x-difficulty` when absent."""
+    _known(spec.options, "header")
+    return Header(spec.name, str(spec.options.get("header", "x-difficulty")))
+
+
+SCORERS: dict[str, Callable[[ScorerSpec], Scorer]] = {
+    "lexical": _lexical,
+    "fixed": _fixed,
+    "header": _header,
+}
+
+
+def build(spec: ScorerSpec) -> Scorer:
+    """The scorer that `spec` describes. Raises ConfigError where its kind or an option is not usable."""
+    make = SCORERS.get(spec.kind)
+    path = f"scorers.{spec.name}"
+    if make is None:
+        known = ", ".join(SCORERS)
+        raise ConfigError([Mistake(file="", line=0, column=0, path=path, message=f"no scorer {spec.kind!r}: {known}")])
+    try:
+        return make(spec)
+    except (ValueError, TypeError) as e:
+        raise ConfigError([Mistake(file="", line=0, column=0, path=path, message=str(e))]) from e
+
+
+def named_headers(specs: Iterable[ScorerSpec]) -> frozenset[str]:
+    """Lower-case names of the request headers that these scorers read: they must be kept in the signals."""
+    return frozenset(str(s.options.get("header", "x-difficulty")).lower() for s in specs if s.kind == "header")
+
+
+class Cached:
+    """Remembers the scores of the last `size` prompts by digest of their text; abstentions from failure are not kept.
+
+    An answer that was waited for is remembered when it arrives, so two equal prompts in flight both ask.
+    """
+
+    def __init__(self, scorer: Scorer, size: int = CACHE_SIZE) -> None:
+        self.scorer = scorer
+        self.name = scorer.name
+        self.size = size
+        self.hits = 0
+        self._kept: OrderedDict[bytes, Score | Abstain] = OrderedDict()
+
+    def score(self, prompt: Prompt) -> Score | Abstain | Awaitable[Score | Abstain]:
+        key = blake2b(prompt.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        kept = self._kept.get(key)
+        if kept is not None:
+            self._kept.move_to_end(key)
+            self.hits += 1
+            return kept
+        answer = self.scorer.score(prompt)
+        if isinstance(answer, Score | Abstain):
+            return self._keep(key, answer)
+        return self._await(key, answer)
+
+    async def _await(self, key: bytes, answer: Awaitable[Score | Abstain]) -> Score | Abstain:
+        return self._keep(key, await answer)
+
+    def _keep(self, key: bytes, answer: Score | Abstain) -> Score | Abstain:
+        if isinstance(answer, Score) or answer.reason in ("unsure", "empty"):
+            self._kept[key] = answer
+            if len(self._kept) > self.size:
+                self._kept.popitem(last=False)
+        return answer
+
+    async def aclose(self) -> None:
+        self._kept.clear()
+        await self.scorer.aclose()
+
+
+__all__ = ["SCORERS", "Cached", "Fixed", "Header", "Lexical", "build", "named_headers"]

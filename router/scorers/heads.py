@@ -1,0 +1,256 @@
+"""The arithmetic of a trained lexical scorer: views, stacked into heads, gated by the form of the prompt.
+
+Numpy only, one prompt at a time, float32. Fitting lives in `evals/fit.py`; an artifact is one npz file of
+plain arrays and a JSON description, read with `allow_pickle=False`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from router.scorers import features
+from router.scorers.features import DENSE, Features, Vector
+
+Array = NDArray[Any]
+
+VERSION = 1
+MODEL_FILE = "model.npz"
+
+
+class Incompatible(ValueError):
+    """An artifact that this version of the features cannot read."""
+
+
+def feature_digest() -> str:
+    """Identifies the meaning of the feature columns; an artifact carries the one it was trained with."""
+    text = " ".join((*DENSE, str(features.BITS)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# --- views: each looks at one side of the prompt and gives one number -------------------------------------
+
+
+class View(Protocol):
+    """One number for one prompt."""
+
+    def predict(self, x: Features) -> float: ...
+
+
+class Length(Struct, frozen=True, kw_only=True):
+    """The logarithm of the prompt's length in characters."""
+
+    def predict(self, x: Features) -> float:
+        return float(x.dense[0])
+
+
+class Kernel(Struct, frozen=True, kw_only=True):
+    """Radial-basis kernel regression on dense features, summed over reference points."""
+
+    columns: Array
+    mean: Vector
+    scale: Vector
+    centres: Vector  # (points, columns), standardised
+    norms: Vector  # squared length of each centre
+    weights: Vector
+    gamma: float
+    bias: float
+
+    def predict(self, x: Features) -> float:
+        z = np.clip((x.dense[self.columns] - self.mean) * self.scale, -4.0, 4.0)
+        distance = self.norms + z @ z - 2.0 * (self.centres @ z)
+        return float(np.exp(-self.gamma * distance) @ self.weights) + self.bias
+
+
+class Hashed(Struct, frozen=True, kw_only=True):
+    """A linear model over hashed n-grams of words or characters."""
+
+    grams: Literal["words", "chars"]
+    weights: Vector
+    bias: float
+
+    def predict(self, x: Features) -> float:
+        index, value = x.words if self.grams == "words" else x.chars
+        return float(self.weights[index] @ value) + self.bias
+
+
+class Trees(Struct, frozen=True, kw_only=True):
+    """A sum of regression trees over dense features, walked all at once."""
+
+    feature: Array  # (nodes,) column of `DENSE`, or 0 in a leaf
+    threshold: Vector  # (nodes,) go left when the feature is at most this; +inf in a leaf
+    left: Array  # (nodes,) child, or the leaf itself
+    right: Array
+    value: Vector  # (nodes,) used in leaves
+    roots: Array  # (trees,)
+    depth: int
+    bias: float
+
+    def predict(self, x: Features) -> float:
+        at = self.roots
+        for _ in range(self.depth):
+            at = np.where(x.dense[self.feature[at]] <= self.threshold[at], self.left[at], self.right[at])
+        return float(self.value[at].sum()) + self.bias
+
+
+# --- heads -----------------------------------------------------------------------------------------------
+
+
+class Head(Struct, frozen=True, kw_only=True):
+    """Views stacked by weight, then calibrated along a piecewise-linear curve."""
+
+    name: str
+    views: tuple[View, ...]
+    weights: tuple[float, ...]
+    bias: float
+    knots_x: Vector
+    knots_y: Vector
+
+    def raw(self, x: Features) -> float:
+        return self.bias + sum(w * v.predict(x) for w, v in zip(self.weights, self.views, strict=True))
+
+    def score(self, x: Features) -> float:
+        return float(np.interp(self.raw(x), self.knots_x, self.knots_y))
+
+
+class Support(Struct, frozen=True, kw_only=True):
+    """Which character pairs and trigrams training has seen; a prompt made of others is too far away to judge."""
+
+    seen: NDArray[np.bool_]
+    least: float  # smallest share of seen pieces that is close enough
+    least_cjk: float  # the same for Chinese and Japanese, whose pieces are far more varied
+
+    def share(self, x: Features) -> float:
+        index = features.pieces(x.reading.text)
+        return float(self.seen[index].mean()) if len(index) else 0.0
+
+    def close(self, x: Features) -> bool:
+        return self.share(x) >= (self.least_cjk if x.reading.cjk else self.least)
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """Which head judges which form of prompt. An empty name means that nothing was trained for it."""
+
+    few: str = ""  # questions with three to five options
+    many: str = ""  # questions with six options or more
+    problem: str = ""  # arithmetic told as a story, without options
+    open: str = ""  # everything else
+
+    def choose(self, options: int, problem: float) -> str:
+        if options >= 6:
+            return self.many or self.few
+        if options >= 3:
+            return self.few or self.many
+        return self.problem if problem >= 0.5 and self.problem else self.open
+
+
+class Model(Struct, frozen=True, kw_only=True):
+    """A whole artifact."""
+
+    heads: Mapping[str, Head]
+    gate: Gate
+    support: Support | None
+    notes: Mapping[str, Any]
+
+    def score(self, x: Features) -> float | None:
+        """Difficulty in [0, 1], or None where the prompt is too far from everything trained on."""
+        if self.support is not None and not x.options and not self.support.close(x):
+            return None
+        problem = self.heads["is_problem"].score(x) if "is_problem" in self.heads and not x.options else 0.0
+        head = self.heads.get(self.gate.choose(x.options, problem))
+        return None if head is None else min(1.0, max(0.0, head.score(x)))
+
+
+# --- reading and writing ----------------------------------------------------------------------------------
+
+VIEWS: dict[str, type[Length | Kernel | Hashed | Trees]] = {
+    "length": Length,
+    "kernel": Kernel,
+    "hashed": Hashed,
+    "trees": Trees,
+}
+_KIND = {view: kind for kind, view in VIEWS.items()}
+_STORE_HALF = {("kernel", "centres"), ("hashed", "weights")}  # halving these costs no measurable quality
+
+
+def dump(model: Model, directory: Path) -> Path:
+    """Write the artifact; the same model gives the same bytes."""
+    arrays: dict[str, Array] = {}
+    described: list[dict[str, Any]] = []
+    for head in model.heads.values():
+        views: list[dict[str, Any]] = []
+        for i, view in enumerate(head.views):
+            kind = _KIND[type(view)]  # pyright: ignore[reportArgumentType]
+            plain: dict[str, Any] = {"kind": kind}
+            for field in view.__struct_fields__:  # pyright: ignore[reportAttributeAccessIssue]
+                value = getattr(view, field)
+                if isinstance(value, np.ndarray):
+                    half = (kind, field) in _STORE_HALF
+                    arrays[f"{head.name}.{i}.{field}"] = value.astype(np.float16) if half else value
+                else:
+                    plain[field] = value
+            views.append(plain)
+        arrays[f"{head.name}.knots_x"] = head.knots_x
+        arrays[f"{head.name}.knots_y"] = head.knots_y
+        described.append({"name": head.name, "views": views, "weights": head.weights, "bias": head.bias})
+    support = None
+    if model.support is not None:
+        arrays["support.seen"] = np.packbits(model.support.seen)
+        support = {"least": model.support.least, "least_cjk": model.support.least_cjk}
+    meta = {
+        "version": VERSION,
+        "features": feature_digest(),
+        "heads": described,
+        "gate": msgspec.to_builtins(model.gate),
+        "support": support,
+        "notes": dict(model.notes),
+    }
+    arrays["meta"] = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8)
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / MODEL_FILE
+    with path.open("wb") as out:
+        np.savez(out, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+def load(path: Path) -> Model:
+    """Read an artifact: its directory or the npz file itself. Raises `Incompatible`, or OSError."""
+    file = path / MODEL_FILE if path.is_dir() else path
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays: dict[str, Array] = {name: stored[name] for name in stored.files}
+        meta = json.loads(arrays.pop("meta").tobytes())
+    except (ValueError, KeyError, EOFError) as e:
+        raise Incompatible(f"{file} is not a lexical artifact: {e}") from e
+    if meta.get("version") != VERSION or meta.get("features") != feature_digest():
+        raise Incompatible(f"{file} was trained with other features; rebuild it with `pointsman eval train`")
+    heads: dict[str, Head] = {}
+    for head in meta["heads"]:
+        views: list[View] = []
+        for i, plain in enumerate(head["views"]):
+            values = {k: v for k, v in plain.items() if k != "kind"}
+            prefix = f"{head['name']}.{i}."
+            for name, array in arrays.items():
+                if name.startswith(prefix):
+                    values[name.removeprefix(prefix)] = array.astype(np.float32) if array.dtype == np.float16 else array
+            views.append(VIEWS[plain["kind"]](**values))
+        heads[head["name"]] = Head(
+            name=head["name"],
+            views=tuple(views),
+            weights=tuple(head["weights"]),
+            bias=head["bias"],
+            knots_x=arrays[f"{head['name']}.knots_x"],
+            knots_y=arrays[f"{head['name']}.knots_y"],
+        )
+    support = None
+    if meta["support"] is not None:
+        support = Support(seen=np.unpackbits(arrays["support.seen"]).astype(bool), **meta["support"])
+    return Model(heads=heads, gate=Gate(**meta["gate"]), support=support, notes=meta["notes"])
