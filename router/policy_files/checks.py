@@ -12,9 +12,10 @@ from typing import Final
 from router.errors import Mistake
 from router.policy_files.conditions import check_when, implies
 from router.policy_files.onto import suggestion
+from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import mapping
-from router.types import Band, Deployment, Policy, ScoreRule
+from router.types import Band, Deployment, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -83,9 +84,15 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
         for one in fields(deployment.price):
             if (getattr(deployment.price, one.name) or 0) < 0:
                 yield document.mistake((*base, "price", one.name), "a price is 0 or more US dollars per million tokens")
+    yield from check_options(document, (*base, "options"), UPSTREAMS, deployment.upstream, deployment.options)
     for name in ("model", "stream", "messages"):
         if name in deployment.set:
             yield document.mistake((*base, "set", name), f"the field {name} is the gateway's own to set", at_key=True)
+
+
+def check_scorer(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:
+    """Mistakes in one scorer."""
+    yield from check_options(document, ("scorers", scorer.name), SCORERS, scorer.kind, scorer.options)
 
 
 def check_store(document: Document) -> Iterator[Mistake]:

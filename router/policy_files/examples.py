@@ -32,7 +32,8 @@ def check_examples(document: Document, policy: Policy) -> Iterator[Mistake]:
         if example.route is not None and example.route not in (*names, "default"):
             path = _expect(document, base, "route")
             shown = document.shown(path, example.route)
-            known = suggestion(example.route, [*names, "default"])
+            shown_names = [document.shown(("routes", number, "name"), name) for number, name in enumerate(names)]
+            known = suggestion(example.route, [*shown_names, "default"])
             yield document.mistake(path, f"this policy has no route '{shown}'{known}")
 
 

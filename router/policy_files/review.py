@@ -145,6 +145,7 @@ def _parse_scorers(document: Document, scorers: dict[str, ScorerSpec]) -> Iterat
         yield from wrong
         if scorer is not None:
             scorers[name] = scorer
+            yield from checks.check_scorer(document, scorer)
 
 
 def _version(document: Document) -> Iterator[Mistake]:
