@@ -112,21 +112,34 @@ def test_a_number_may_come_from_a_variable(tmp_path: Path) -> None:
     assert one.set == {"max_tokens": 7, "user": "7"}
 
 
+EVERYWHERE = """\
+version: "${S}"
+name: "${S}"
+models: ["${S}"]
+default: "${S}"
+routes:
+  - {name: "${S}", when: {turns: "${S}"}, group: "${S}", set: {user: "${S}"}}
+order: ["${S}"]
+pin: {ttl: "${S}", upgrade: "${S}"}
+target: {large_share: {at_most: "${S}"}}
+"""
+EXAMPLES = """\
+examples:
+  - {given: {tenant: "${S}", turns: "${S}"}, scores: {difficulty: 0.1}, expect: "${S}"}
+  - {given: {tenant: "${S}"}, scores: {difficulty: "${S}"}, expect: {group: "${S}"}}
+"""
+
+
 def test_no_mistake_shows_the_value_of_a_variable(tmp_path: Path) -> None:
-    names = ["api_key", "upstream", "base_url", "model", "context_window", "timeouts", "price", "dialects"]
-    body = "".join(f'    {name}: "${{S}}"\n' for name in names)
+    keys = ["api_key", "upstream", "base_url", "model", "context_window", "timeouts", "price", "dialects"]
     folder = write(
         tmp_path,
-        groups=f'version: "${{S}}"\nstore: "${{S}}"\ngroups: {{small: {{deployments: ["${{S}}"]}}, large: '
-        f'{{deployments: [a]}}}}\ndeployments:\n  a:\n{body}',
-        default=policy('routes: [{name: "${S}", when: {turns: 1}, group: large}]', "examples: [{expect: no}]", 'order: ["${S}"]', 'target: {"large_share": {at_most: "${S}"}}', "pin: {ttl: \"${S}\"}").replace(
-            "default: large", 'default: "${S}"'
-        ).replace("name: p", 'name: "${S}"'),
-        other=POLICY.replace("name: default", 'name: "${S}"').replace("[auto]", '["${S}"]')
-        + 'examples: [{given: {tenant: "${S}"}, scores: {difficulty: 0.1}, expect: "${S}"}]\n',
-        third=POLICY.replace("[auto]", '["${S}"]').replace("name: default", "name: third")
-        + 'examples: [{given: {tenant: "${S}", turns: 1}, scores: {difficulty: 0.1}, expect: {group: large}}]\n',
-    )  # fmt: skip
+        groups='version: 1\nstore: "${S}"\ngroups: {small: {deployments: ["${S}"]}, large: {deployments: [a]}}\n'
+        "deployments:\n  a:\n" + "".join(f'    {key}: "${{S}}"\n' for key in keys),
+        default=EVERYWHERE,
+        named=POLICY.replace("name: difficulty", 'name: "${S}"') + EXAMPLES,
+        twice=POLICY.replace("name: default", 'name: "${S}"').replace("[auto]", '["${S}"]'),
+    )
     found = review(folder, {"S": SECRET})
     shown = "\n".join(map(str, found.mistakes + found.warnings))
     assert len(found.mistakes) > 15
