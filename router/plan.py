@@ -95,42 +95,59 @@ def survey(decision: Decision, policy: Selection, config: Config, load: Load, si
             if name in seen:
                 continue
             seen.add(name)
-            refusal = _refusal(name, group, config.deployments.get(name), load, signals)
-            if refusal is None:
+            deployment = config.deployments.get(name)
+            bar = _bar(name, deployment, load, signals)
+            if bar is None:
                 can.append(name)
             else:
-                refusals.append(refusal)
+                refusals.append(_refusal(bar, name, group, deployment, load, signals))
         if can:
             able.append((group, tuple(can)))
     return Survey(able=tuple(able), refusals=tuple(refusals))
 
 
-def _refusal(name: str, group: str, deployment: Deployment | None, load: Load, signals: Signals) -> Refusal | None:
-    """Lasting reasons first: a wait is no use where the request can never be served."""
-
-    def no(bar: Bar, reason: str, wait_s: float | None = None) -> Refusal:
-        return Refusal(deployment=name, group=group, bar=bar, reason=reason, wait_s=wait_s)
-
+def _bar(name: str, deployment: Deployment | None, load: Load, signals: Signals) -> Bar | None:
+    """What keeps a deployment from serving. Lasting bars first: a wait is no use where it can never serve."""
     if deployment is None:
-        return no("missing", "it is not in the configuration")
+        return "missing"
     if signals.has_images and not deployment.images:
-        return no("images", "the request has images and it cannot read them")
+        return "images"
     window = deployment.context_window
-    needed = signals.input_tokens + signals.max_output_tokens
-    if window is not None and needed > window:
-        return no("window", f"its context window of {window} is smaller than the {needed} tokens needed (estimated)")
+    if window is not None and signals.input_tokens + signals.max_output_tokens > window:
+        return "window"
     until = load.cooling.get(name)
     if until is not None and until > load.now:
-        wait_s = until - load.now
-        if math.isinf(wait_s):
-            return no("drained", "it is drained")
-        if name in load.limited:
-            return no("limited", f"it is rate-limited for another {wait_s:.1f} s", wait_s)
-        return no("cooling", f"it failed and is cooling for another {wait_s:.1f} s", wait_s)
+        if math.isinf(until):
+            return "drained"
+        return "limited" if name in load.limited else "cooling"
     most = deployment.max_in_flight
-    if most is not None and (busy := load.in_flight.get(name, 0)) >= most:
-        return no("full", f"it is full: {busy} of {most} requests in flight", _BUSY_RETRY_S)
+    if most is not None and load.in_flight.get(name, 0) >= most:
+        return "full"
     return None
+
+
+def _refusal(bar: Bar, name: str, group: str, deployment: Deployment | None, load: Load, signals: Signals) -> Refusal:
+    wait_s: float | None = None
+    match bar:
+        case "missing":
+            reason = "it is not in the configuration"
+        case "images":
+            reason = "the request has images and it cannot read them"
+        case "window":
+            window = deployment.context_window if deployment is not None else None
+            needed = signals.input_tokens + signals.max_output_tokens
+            reason = f"its context window of {window} is smaller than the {needed} tokens needed (estimated)"
+        case "drained":
+            reason = "it is drained"
+        case "limited" | "cooling":
+            wait_s = load.cooling[name] - load.now
+            what = "is rate-limited" if bar == "limited" else "failed and is cooling"
+            reason = f"it {what} for another {wait_s:.1f} s"
+        case "full":
+            wait_s = _BUSY_RETRY_S
+            most = deployment.max_in_flight if deployment is not None else None
+            reason = f"it is full: {load.in_flight.get(name, 0)} of {most} requests in flight"
+    return Refusal(deployment=name, group=group, bar=bar, reason=reason, wait_s=wait_s)
 
 
 def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, int], draw: float) -> tuple[str, ...]:

@@ -1,0 +1,309 @@
+"""Decisions: routes in order, scores only when reached, and the pin's promises to a conversation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.decide import decide, pins, remember
+from router.policy import Asked, order
+from router.types import (
+    Abstain,
+    Band,
+    Decision,
+    Load,
+    NeedScore,
+    Pin,
+    Policy,
+    Range,
+    Route,
+    Score,
+    ScoreRule,
+    Session,
+    Signals,
+    Target,
+    When,
+)
+
+BANDS = (Band(group="small", below=0.42), Band(group="large", set={"reasoning_effort": "high"}))
+POLICY = Policy(
+    name="agents",
+    models=("auto",),
+    routes=(
+        Route(name="images", when=When(has_images=True), group="vision"),
+        Route(name="stuck", when=When(tool_errors=Range(at_least=2)), group="large", set={"temperature": 0}),
+        Route(name="difficulty", score=ScoreRule(scorer="d", bands=BANDS), set={"seed": 1}),
+    ),
+    default="large",
+    fallback={"small": ("large",)},
+)
+NOW = Load()
+PLAIN = Signals()
+Scores = Mapping[str, Score | Abstain]
+
+
+def score(value: float) -> Scores:
+    return {"d": Score(scorer="d", value=value)}
+
+
+def abstain(reason: Literal["timeout", "error", "unsure"] = "timeout") -> Scores:
+    return {"d": Abstain(scorer="d", reason=reason)}
+
+
+def decided(
+    policy: Policy | Asked = POLICY,
+    signals: Signals = PLAIN,
+    scores: Scores | None = None,
+    session: Session | None = None,
+) -> Decision:
+    answer = decide(policy, signals, scores or {}, session, NOW)
+    assert isinstance(answer, Decision)
+    return answer
+
+
+def pinned(group: str, route: str = "difficulty") -> Session:
+    return Session(id="c", group=group, deployment=f"{group}-a", route=route)
+
+
+# --- routes and scores -----------------------------------------------------------------------------------
+
+
+def test_the_first_route_that_holds_wins_and_costs_no_score():
+    made = decided(signals=Signals(has_images=True, tool_errors=5))
+    assert (made.policy, made.route, made.group, made.why) == ("agents", "images", "vision", "signal")
+    assert decided(signals=Signals(tool_errors=2)).set == {"temperature": 0}
+
+
+def test_a_score_is_asked_for_only_when_its_route_is_reached():
+    assert decide(POLICY, Signals(), {}, None, NOW) == NeedScore(scorer="d")
+
+
+@pytest.mark.parametrize(
+    ("value", "group", "threshold"),
+    [(0.0, "small", 0.42), (0.4199, "small", 0.42), (0.42, "large", 0.42), (1.0, "large", 0.42)],
+)
+def test_a_score_at_or_above_the_threshold_goes_to_the_larger_group(value: float, group: str, threshold: float):
+    made = decided(scores=score(value))
+    assert (made.group, made.why, made.route, made.scorer) == (group, "score", "difficulty", "d")
+    assert (made.score, made.threshold) == (value, threshold)
+
+
+def test_three_bands_name_the_edge_that_was_taken():
+    bands = (Band(group="s", below=0.2), Band(group="m", below=0.7), Band(group="l"))
+    three = replace(POLICY, routes=(Route(name="d", score=ScoreRule(scorer="d", bands=bands)),), default="l")
+    taken = [
+        (decided(three, scores=score(v)).group, decided(three, scores=score(v)).threshold) for v in (0.1, 0.2, 0.9)
+    ]
+    assert taken == [("s", 0.2), ("m", 0.7), ("l", 0.7)]
+
+
+def test_what_a_band_sets_goes_over_what_its_route_sets():
+    assert decided(scores=score(0.1)).set == {"seed": 1}
+    assert decided(scores=score(0.9)).set == {"seed": 1, "reasoning_effort": "high"}
+
+
+def test_K01_an_abstention_leads_to_the_default_and_names_its_scorer():
+    made = decided(scores=abstain())
+    assert (made.route, made.group, made.why, made.scorer, made.score) == ("default", "large", "abstain", "d", None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), -0.1, 1.1, float("inf")])
+def test_a_score_outside_its_range_counts_as_an_abstention(value: float):
+    assert decided(scores=score(value)).why == "abstain"
+
+
+def test_where_no_route_holds_the_default_serves():
+    made = decided(replace(POLICY, routes=()))
+    assert (made.route, made.group, made.why) == ("default", "large", "default")
+
+
+def test_K10_a_group_asked_for_by_name_is_served_by_it_and_nothing_is_scored():
+    made = decided(Asked(model="small", group="small"), session=pinned("large"))
+    assert (made.policy, made.route, made.group, made.why, made.only) == ("asked", "asked", "small", "asked", False)
+
+
+def test_a_deployment_asked_for_by_name_is_the_only_one():
+    made = decided(Asked(model="l2", group="large", deployment="l2"))
+    assert (made.group, made.deployment, made.only) == ("large", "l2", True)
+
+
+# --- pins ------------------------------------------------------------------------------------------------
+
+
+def test_a_tool_loop_stays_with_its_group_and_asks_for_no_score():
+    made = decided(signals=Signals(tool_loop=True, tool_errors=9, has_images=True), session=pinned("small"))
+    assert (made.route, made.group, made.why, made.deployment) == ("pin", "small", "pin", "small-a")
+
+
+def test_at_a_user_turn_a_conversation_may_move_up():
+    made = decided(signals=Signals(turns=2), scores=score(0.9), session=pinned("small"))
+    assert (made.group, made.why, made.deployment) == ("large", "score", None)
+    assert decided(signals=Signals(turns=2, tool_errors=2), session=pinned("small")).group == "large"
+
+
+def test_at_a_user_turn_a_conversation_in_the_top_group_asks_for_no_score():
+    made = decided(signals=Signals(turns=2), session=pinned("large"))
+    assert (made.group, made.why, made.score) == ("large", "pin", None)
+
+
+def test_a_conversation_that_stays_by_its_score_keeps_its_deployment():
+    made = decided(scores=score(0.1), session=pinned("small"))
+    assert (made.group, made.why, made.score, made.deployment) == ("small", "score", 0.1, "small-a")
+
+
+def test_a_score_that_would_move_a_conversation_down_is_told_but_not_followed():
+    bands = (Band(group="small", below=0.3), Band(group="medium", below=0.6), Band(group="large"))
+    three = replace(POLICY, routes=(Route(name="d", score=ScoreRule(scorer="d", bands=bands)),))
+    made = decided(three, scores=score(0.1), session=pinned("medium"))
+    assert (made.group, made.why, made.score, made.threshold) == ("medium", "pin", 0.1, 0.3)
+    assert decided(three, scores=score(0.9), session=pinned("medium")).group == "large"
+
+
+def test_an_abstention_moves_no_conversation():
+    made = decided(scores=abstain(), session=pinned("small"))
+    assert (made.group, made.why, made.scorer) == ("small", "pin", "d")
+
+
+def test_a_group_that_the_order_does_not_name_may_be_taken_and_is_not_left():
+    assert decided(signals=Signals(has_images=True), session=pinned("large")).group == "vision"
+    assert decided(signals=Signals(tool_errors=3), session=pinned("vision")).group == "vision"
+
+
+def test_upgrade_never_holds_a_conversation_at_user_turns_too():
+    held = replace(POLICY, pin=Pin(upgrade="never"))
+    assert decided(held, Signals(tool_errors=2), session=pinned("small")).group == "small"
+
+
+def test_upgrade_free_lets_a_conversation_move_down_but_not_within_a_tool_loop():
+    free = replace(POLICY, pin=Pin(upgrade="free"))
+    assert decided(free, scores=score(0.1), session=pinned("large")).group == "small"
+    assert decided(free, Signals(tool_loop=True), scores=score(0.1), session=pinned("large")).group == "large"
+
+
+def test_a_pin_to_a_group_that_the_policy_no_longer_names_is_void():
+    assert decided(signals=Signals(tool_loop=True), scores=score(0.1), session=pinned("gone")).group == "small"
+
+
+def test_what_the_pinning_route_set_stays_set():
+    assert decided(session=pinned("large"), signals=Signals(tool_loop=True)).set == {
+        "seed": 1,
+        "reasoning_effort": "high",
+    }
+    assert decided(session=pinned("large", "stuck"), signals=Signals(tool_loop=True)).set == {"temperature": 0}
+    assert decided(session=pinned("small", "stuck"), signals=Signals(tool_loop=True)).set == {}
+    assert decided(session=pinned("small", "gone"), signals=Signals(tool_loop=True)).set == {}
+
+
+def test_a_side_request_neither_uses_nor_moves_the_pin():
+    side = Signals(side_request=True)
+    made = decided(signals=side, scores=score(0.1), session=pinned("large"))
+    assert (made.group, made.why) == ("small", "score")
+    assert not pins(POLICY, side)
+    assert remember(POLICY, side, made, pinned("large"), key="c", served=Target(deployment="s", group="small")) is None
+
+
+def test_what_is_remembered_is_who_served_and_the_route_that_led_there():
+    made = decided(scores=score(0.1))
+    served = Target(deployment="l2", group="large")  # failed over
+    first = remember(POLICY, Signals(), made, None, key="c", served=served)
+    assert first == Session(id="c", group="large", deployment="l2", route="difficulty")
+    loop = Signals(tool_loop=True)
+    assert remember(POLICY, loop, decided(signals=loop, session=first), first, key="c", served=served) == first
+
+
+def test_a_group_asked_for_by_name_moves_no_pin():
+    assert not pins(Asked(model="small", group="small"), Signals())
+
+
+# --- invariants ------------------------------------------------------------------------------------------
+
+turns = st.builds(
+    Signals,
+    tool_loop=st.booleans(),
+    side_request=st.booleans(),
+    has_images=st.booleans(),
+    tool_errors=st.integers(0, 3),
+    turns=st.integers(1, 5),
+)
+answers = st.one_of(
+    st.floats(0, 1).map(lambda value: Score(scorer="d", value=value)), st.just(Abstain(scorer="d", reason="timeout"))
+)
+sessions = st.none() | st.builds(
+    Session,
+    id=st.just("c"),
+    group=st.sampled_from([None, "small", "large", "vision", "gone"]),
+    deployment=st.sampled_from([None, "x"]),
+    route=st.sampled_from([None, "difficulty", "stuck", "pin"]),
+)
+policies = st.builds(
+    lambda pin, order, routes: replace(POLICY, pin=pin, order=order, routes=routes),
+    st.sampled_from([None, Pin(), Pin(upgrade="never")]),
+    st.sampled_from([(), ("small", "large"), ("small", "large", "vision"), ("vision", "small", "large")]),
+    st.permutations(POLICY.routes).map(tuple),
+)
+
+
+def drive(policy: Policy, signals: Signals, answer: Score | Abstain, session: Session | None) -> Decision:
+    """The production driver: asks the scorer when it is needed."""
+    made = decide(policy, signals, {}, session, NOW)
+    if isinstance(made, NeedScore):
+        made = decide(policy, signals, {made.scorer: answer}, session, NOW)
+    assert isinstance(made, Decision)
+    return made
+
+
+@given(policies, turns, answers, sessions)
+def test_replay_equals_production(policy: Policy, signals: Signals, answer: Score | Abstain, session: Session | None):
+    recorded = msgspec.json.encode((drive(policy, signals, answer, session), signals, session))
+    decision, signals_, session_ = msgspec.json.decode(recorded, type=tuple[Decision, Signals, Session | None])
+    scores = {} if decision.scorer is None else {decision.scorer: answer}
+    assert decide(policy, signals_, scores, session_, NOW) == decision
+    assert decide(replace(policy), signals_, scores, session_, NOW) == decision
+
+
+@given(policies, turns, answers, sessions)
+def test_a_score_once_given_is_never_asked_for_again(
+    policy: Policy, signals: Signals, answer: Score | Abstain, session: Session | None
+):
+    assert isinstance(decide(policy, signals, {"d": answer}, session, NOW), Decision)
+
+
+@given(policies, st.lists(st.tuples(turns, answers), min_size=1, max_size=12))
+def test_K06_no_tool_loop_changes_group_and_user_turns_move_only_upwards(
+    policy: Policy, conversation: list[tuple[Signals, Score | Abstain]]
+):
+    ranks = {group: i for i, group in enumerate(order(policy))}
+    session: Session | None = None
+    for signals, answer in conversation:
+        made = drive(policy, signals, answer, session)
+        after = remember(
+            policy, signals, made, session, key="c", served=Target(deployment=f"{made.group}-a", group=made.group)
+        )
+        if signals.side_request:
+            assert after is None
+            continue
+        if session is not None and session.group is not None and made.group != session.group:
+            assert not signals.tool_loop
+            assert (policy.pin or Pin()).upgrade == "user_turn"
+            assert ranks.get(made.group, 99) > ranks.get(session.group, 99)
+        session = after
+
+
+def test_K06_ten_turns_of_mixed_intent_flip_nothing_within_tool_loops():
+    session: Session | None = None
+    groups: list[str] = []
+    for turn in range(10):
+        hard = turn >= 4
+        for step in range(4):
+            signals = Signals(turns=turn + 1, tool_loop=step > 0, tool_errors=step)
+            made = drive(POLICY, signals, Score(scorer="d", value=0.9 if hard and step == 0 else 0.1), session)
+            served = Target(deployment="x", group=made.group)
+            session = remember(POLICY, signals, made, session, key="c", served=served)
+            groups.append(made.group)
+    assert groups == ["small"] * 16 + ["large"] * 24
