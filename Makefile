@@ -1,0 +1,77 @@
+# `make run` serves; `make test` tests; CONTRIBUTING.md describes the rest. Both install into .venv first, from
+# requirements/*.txt, where every package is pinned by hash, and do nothing the second time.
+
+ifndef PYTHON
+PYTHON := $(shell for python in python3 python3.13 python3.12 python3.11 python3.14; do \
+	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$python; break; fi; done)
+endif
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --require-hashes --no-deps
+ITSELF := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+UV := uv==0.13.9
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt bench lock clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: .venv/run.stamp ## install what is missing and serve on 127.0.0.1:8080 (ARGS="--port 9000")
+	@exec $(BIN)/pointsman serve $(ARGS)
+
+test: .venv/dev.stamp ## run the tests (ARGS="-k name")
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/dev.stamp ## lint, format, types, layers, and the shipped policies' own examples
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/pointsman check policies
+
+fmt: .venv/dev.stamp ## format, and fix what lint can fix
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/dev.stamp ## the gateway's cost per request, against a bare proxy in the same run
+	$(BIN)/python -m tests.bench $(ARGS)
+
+lock: .venv/uv.stamp ## write requirements/*.txt anew (UPGRADE=--upgrade takes newer versions)
+	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra local --output-file requirements/run.txt
+	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra dev --constraints requirements/run.txt \
+		--output-file requirements/dev.txt
+
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command "make lock" pyproject.toml requirements/build.in
+
+clean: ## remove .venv and caches
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis .import_linter_cache build dist
+
+# A stamp is written last, so an interrupted installation goes on where it stopped.
+
+.venv/made.stamp:
+	@test -n "$(PYTHON)" || { echo "Pointsman needs Python 3.11 or newer; name one with: make run PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Pointsman needs Python 3.11 or newer, and $(PYTHON) is older."; exit 1; }
+	@$(PYTHON) -m venv .venv || { echo "Python's venv module is incomplete; on Debian: apt-get install python3-venv"; exit 1; }
+	@touch $@
+
+.venv/run.stamp: requirements/run.txt pyproject.toml | .venv/made.stamp
+	@echo "Installing into .venv: about 350 MB to download the first time, most of it the local model."
+	@$(INSTALL) --requirement requirements/run.txt
+	@$(ITSELF)
+	@touch $@
+
+.venv/dev.stamp: requirements/dev.txt requirements/run.txt pyproject.toml | .venv/made.stamp
+	@echo "Installing into .venv: about 600 MB to download the first time."
+	@$(INSTALL) --requirement requirements/dev.txt
+	@$(ITSELF)
+	@touch $@ .venv/run.stamp
+
+.venv/uv.stamp: | .venv/made.stamp
+	@$(PYTHON) -m venv .venv/uv
+	@.venv/uv/bin/python -m pip --disable-pip-version-check install --quiet $(UV)
+	@touch $@
