@@ -5,11 +5,13 @@ Where the files spell a key otherwise than the dataclass does, `SPELLING` says s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, cast
 
 import msgspec
 
 from router.policy_files.onto import ADAPTERS, SPELLING
+from router.policy_files.options import SCORERS, UPSTREAMS, Option
 from router.policy_files.words import KEYS
 from router.types import Deployment, Example, Group, Pin, Policy, ScorerSpec, Signals
 
@@ -48,6 +50,15 @@ def schema() -> dict[str, Any]:
     defs["Example"]["properties"]["given"] = {"$ref": _REF.format(model="Signals")}
     defs["Signals"] = msgspec.json.schema(Signals)["$defs"]["Signals"] | {"additionalProperties": False}
     defs["ScorerSpec"]["additionalProperties"] = True  # a kind's own options stand beside it
+    defs["ScorerSpec"]["allOf"] = [
+        _when_kind("kind", kind, {**_options(table), "kind": {}}) for kind, table in SCORERS.items()
+    ]
+    defs["Deployment"]["allOf"] = [
+        _when_kind(
+            "upstream", kind, None, {"type": "object", "properties": _options(table), "additionalProperties": False}
+        )
+        for kind, table in UPSTREAMS.items()
+    ]
     defs["Policy"]["properties"]["version"] = _VERSION
     defs["Policy"]["required"] = ["version", *defs["Policy"]["required"]]
     defs["GroupsFile"] = _file(groups=_names("Group"), deployments=_names("Deployment"), optional={"store": _STORE})
@@ -93,6 +104,29 @@ def _file(optional: dict[str, Any], **required: Any) -> dict[str, Any]:
         "required": ["version", *required],
         "additionalProperties": False,
     }
+
+
+def _when_kind(
+    key: str, kind: str, properties: dict[str, Any] | None, options: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """For one kind: its options under `options`, or as `properties` of its own with no others beside them."""
+    then = {"properties": {"options": options}}
+    if properties is not None:
+        then = {"properties": properties, "propertyNames": {"enum": list(properties)}}
+    return {"if": {"properties": {key: {"const": kind}}, "required": [key]}, "then": then}
+
+
+def _options(table: Mapping[str, Option]) -> dict[str, Any]:
+    """An option's type and span; null stands for its default."""
+    made: dict[str, Any] = {}
+    for name, option in table.items():
+        if option.kind == "text":
+            made[name] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+        else:
+            number = {"type": "integer" if option.kind == "whole" else "number", "minimum": option.least}
+            span = number if option.most == float("inf") else {**number, "maximum": option.most}
+            made[name] = {"anyOf": [span, {"type": "null"}]}
+    return made
 
 
 def _names(kind: str) -> dict[str, Any]:

@@ -79,7 +79,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "scope": "What is pinned: the conversation.",
         "ttl": "How long after its last request a conversation stays pinned: 90s, 1h, 2d or seconds.",
         "ttl_s": "The same in seconds.",
-        "upgrade": "When a pinned conversation may move to a larger group.",
+        "upgrade": "When a pinned conversation may move: up at a user turn, never, or freely at a user turn.",
     },
     "Example": {
         "given": "Signals of the imagined request; those left out have their defaults.",
@@ -96,6 +96,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "dialects": "Wire formats that the upstream speaks itself.",
         "context_window": "Tokens that prompt and answer may fill together.",
         "images": "Whether the model reads images.",
+        "stream_usage": "Ask for token counts in streams where the client did not; they are not passed on.",
         "price": "US dollars per million tokens.",
         "timeouts": "Four clocks, in seconds.",
         "max_in_flight": "Requests at a time; more go elsewhere.",
