@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import MutableMapping
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
-from router.errors import NotFound, Overloaded, PointsmanError
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from router import __version__, catalogue
+from router.errors import NotFound, Overloaded, PointsmanError, WrongMethod
 from router.exchange import Exchange, Receive, Send, single_headers
 from router.service import FORWARDED, Service, error_headers
 from router.types import Caller, Dialect
 from router.wire import CODECS
 
 BODY_LIMIT = 32 * 1024 * 1024  # bytes; agents send images inline
+FEEDBACK_LIMIT = 16 * 1024
 BODIES_LIMIT = 512 * 1024 * 1024  # bytes of all bodies in flight
 PATHS: dict[str, Dialect] = {
     "/v1/chat/completions": "chat",
@@ -96,12 +102,6 @@ def new_id() -> str:
 
 def rest(service: Service, state: Any) -> Any:
     """The FastAPI application for everything that is not an inference path."""
-    from fastapi import FastAPI, Request
-    from fastapi.responses import JSONResponse, Response
-    from starlette.exceptions import HTTPException
-
-    from router import __version__, catalogue
-
     api = FastAPI(title="Pointsman", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
 
     def failed(error: PointsmanError, request_id: str) -> Response:
@@ -109,16 +109,15 @@ def rest(service: Service, state: Any) -> Any:
         body = CODECS["chat"].error(error, request_id)
         return Response(body, error.status, headers | {"x-pointsman-request-id": request_id})
 
-    async def not_found(request: Request, error: Exception) -> Response:
-        code = error.status_code if isinstance(error, HTTPException) else 500
-        made = NotFound(f"there is no {request.method} {request.url.path[:200]} here")
-        made.status = code
-        return failed(made, new_id())
+    async def refused(request: Request, error: Exception) -> Response:
+        if request.url.path in PATHS or (isinstance(error, HTTPException) and error.status_code == 405):
+            return failed(WrongMethod(f"{request.url.path[:200]} does not take {request.method}"), new_id())
+        return failed(NotFound(f"there is no {request.method} {request.url.path[:200]} here"), new_id())
 
     async def ours(request: Request, error: Exception) -> Response:
         return failed(error if isinstance(error, PointsmanError) else PointsmanError("internal error"), new_id())
 
-    api.add_exception_handler(HTTPException, not_found)
+    api.add_exception_handler(HTTPException, refused)
     api.add_exception_handler(PointsmanError, ours)
 
     @api.api_route("/", methods=["GET", "HEAD"])
@@ -151,6 +150,13 @@ def rest(service: Service, state: Any) -> Any:
             headers={k: v for k, v in request.headers.items() if k.encode() in service.snapshot.wanted_headers},
         )
         return JSONResponse(await catalogue.decision(service, body, caller))
+
+    @api.post("/v1/feedback")
+    async def feedback(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        exchange = Exchange(request.receive, _never)
+        body = await exchange.body(single_headers(request.scope["headers"]), FEEDBACK_LIMIT)
+        state.recorder.feedback(catalogue.opinion(body, time()))
+        return JSONResponse({"status": "kept"})
 
     return api
 

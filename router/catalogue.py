@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from router import explain
-from router.errors import NotFound
+from router.errors import BadRequest, NotFound
 from router.flight import Flight
 from router.policy import visible_models
+from router.records import Feedback
 from router.service import Service, draw_of
 from router.types import Caller, Config
 from router.wire import CODECS
@@ -54,6 +55,8 @@ async def decision(service: Service, body: bytes, caller: Caller) -> dict[str, A
     flight.request = CODECS["chat"].decode(body)
     found = await service.decide(flight)
     config = service.snapshot.config
+    if flight.signals is None or flight.load is None:
+        raise RuntimeError("a decided flight has signals and a load")
     told = explain.explain(
         config, flight.policy, flight.signals, flight.scores, flight.session, flight.load, flight.draw
     )
@@ -67,3 +70,18 @@ async def decision(service: Service, body: bytes, caller: Caller) -> dict[str, A
         "why": found.why,
         "explanation": msgspec.to_builtins(told),
     }
+
+
+class _Opinion(msgspec.Struct, frozen=True):
+    request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    label: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+
+
+def opinion(body: bytes, now: float) -> Feedback:
+    """The feedback in a body, given at `now` in Unix seconds. Raises BadRequest."""
+    try:
+        said = msgspec.json.decode(body, type=_Opinion)
+    except msgspec.MsgspecError as error:
+        raise BadRequest(f"feedback is {{request_id, score in [0,1], label?}}: {error}") from None
+    return Feedback(request_id=said.request_id, time=now, score=said.score, label=said.label)

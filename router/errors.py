@@ -7,6 +7,7 @@ PointsmanError
 │   └── ContextTooLong 400
 ├── Unauthorized 401
 ├── NotFound 404                a path or an id
+├── WrongMethod 405             a path that takes another method
 ├── ConfigError                 the operator's files; carries every mistake at its place
 ├── UpstreamError 502           an attempt failed; the next target may be tried unless `final`
 │   ├── ConnectFailed 502
@@ -73,6 +74,12 @@ class Unauthorized(PointsmanError):
 class NotFound(PointsmanError):
     status = 404
     code = "not_found"
+    type = "invalid_request_error"
+
+
+class WrongMethod(PointsmanError):
+    status = 405
+    code = "method_not_allowed"
     type = "invalid_request_error"
 
 

@@ -39,16 +39,16 @@ class Relay:
         plan = flight.plan
         if not plan.targets:
             raise _nothing_serves(flight)
-        target: Target | None = plan.targets[0]
-        while target is not None:
+        target = plan.targets[0]
+        while True:
             try:
                 await self._attempt(target, flight, exchange, codec)
                 return
             except UpstreamError as error:
-                config = flight.snapshot.config
-                target = None if exchange.committed else after(plan, flight.attempts, error, config)
-                if target is None:
+                following = after(plan, flight.attempts, error, flight.snapshot.config)
+                if following is None or exchange.committed:
                     raise
+                target = following
 
     async def _attempt(self, target: Target, flight: Flight, exchange: Exchange, codec: Codec) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""
@@ -122,6 +122,8 @@ class Relay:
 
     async def _whole(self, reply: Reply, kind: str, flight: Flight, exchange: Exchange, codec: Codec) -> None:
         answer = await _read_all(reply, WHOLE_LIMIT)
+        if not answer.lstrip()[:1] == b"{" or not answer.rstrip()[-1:] == b"}":
+            raise BadAnswer("the upstream's answer is not a JSON object")
         flight.usage = codec.usage(answer)
         flight.first_content(perf_counter())
         headers = [(b"content-type", kind.encode("latin-1") or b"application/json"), *_relayed(reply.headers)]

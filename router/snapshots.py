@@ -23,7 +23,7 @@ log = logging.getLogger("pointsman.config")
 
 async def build(config: Config, old: Snapshot | None) -> Snapshot:
     """A snapshot whose upstreams have started. Raises ConfigError; then nothing of it is left running."""
-    kept = old.upstreams if old is not None else {}
+    kept: Mapping[str, Upstream] = old.upstreams if old is not None else {}
     built: dict[str, Upstream] = {}
     fresh: list[Upstream] = []
     for name, deployment in config.deployments.items():
