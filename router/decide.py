@@ -73,7 +73,7 @@ def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held
     if session is None or session.group is None or signals.side_request or isinstance(policy, Asked):
         return None
     steps = ladder(policy)
-    if session.group not in steps.reach:
+    if session.group not in steps.chains:
         return None
     above: int | None
     if signals.tool_loop or steps.pin.upgrade == "never":

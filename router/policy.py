@@ -70,11 +70,11 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class Ladder(Struct, frozen=True, kw_only=True):
-    """A policy made ready: its steps, the rank of each group, smallest first, and every group it may lead to."""
+    """A policy made ready: its steps, and the rank of each group, smallest first."""
 
     steps: tuple[Step, ...]
     rank: Mapping[str, int]
-    reach: frozenset[str]
+    chains: Mapping[str, tuple[str, ...]]  # of each group it may lead to: the group and its fallbacks
     pin: Pin
 
 
@@ -166,6 +166,13 @@ def chain_of(policy: Selection, group: str) -> tuple[str, ...]:
     return tuple(seen)
 
 
+def line_of(policy: Selection, group: str) -> tuple[str, ...]:
+    """`chain_of`, remembered for the groups that the policy may lead to."""
+    if isinstance(policy, Asked):
+        return (group,)
+    return ladder(policy).chains.get(group) or chain_of(policy, group)
+
+
 def order(policy: Policy) -> tuple[str, ...]:
     """Groups from smallest to largest: as the policy says, else as its bands name them, then its default."""
     if policy.order:
@@ -198,7 +205,9 @@ def _ladder(policy: Policy) -> Ladder:
         )
         for route in policy.routes
     )
-    return Ladder(steps=steps, rank=rank, reach=frozenset(reach(policy)), pin=policy.pin or Pin())
+    return Ladder(
+        steps=steps, rank=rank, chains={g: chain_of(policy, g) for g in reach(policy)}, pin=policy.pin or Pin()
+    )
 
 
 # --- conditions ------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Facts about a request that need no model: `user_text` finds the last real user words, `extract` the signals.
+"""Facts about a request that need no model: `user_text` finds the last real user words, `extract` the signals,
+`prefix_key` a conversation without an id.
 
 Everything here looks at a bounded part of a request (heads and tails of texts, lengths of the rest), because it
 runs for every request, on the event loop. What the words mean is for scorers; what follows from the facts is for
@@ -11,12 +12,13 @@ from collections.abc import Mapping
 
 from router.signals.code import code_share
 from router.signals.languages import language
+from router.signals.prefix import prefix_key
 from router.signals.side import is_side_request
 from router.signals.tools import failed, longest_run
 from router.signals.words import newest, speaks, user_text
 from router.types import Caller, Request, Signals, ToolCall, Turn
 
-__all__ = ["code_share", "extract", "input_tokens", "language", "user_text"]
+__all__ = ["code_share", "extract", "input_tokens", "language", "prefix_key", "user_text"]
 
 # Bytes of UTF-8 per token, over English prose, code, Chinese and Russian with today's large vocabularies: 3.5 to
 # 4.5. A context window is filtered by this estimate, so `plan` leaves the last word to the upstream.
@@ -41,9 +43,10 @@ def extract(
     `hour` (0..23) and `weekday` (Monday is 0) are the operator's local time.
     """
     turns = request.turns
-    at = newest(turns)
-    tool_loop = at >= 0 and bool(turns[at].tool_results)
-    used = _newest_tool_use(turns, at, tool_loop)
+    spoken = [speaks(turn) for turn in turns]
+    at = newest(turns, spoken)
+    tool_loop = at >= 0 and not spoken[at]
+    used = _newest_tool_use(turns, spoken, at, tool_loop)
     calls: tuple[ToolCall, ...] = ()
     errors = 0
     if used:
@@ -52,7 +55,7 @@ def extract(
     return Signals(
         input_tokens=input_tokens(request),
         prompt_chars=len(text),
-        turns=sum(map(speaks, turns)),
+        turns=sum(spoken),
         tools=request.tools,
         tool_calls=len(calls),
         tool_errors=errors,
@@ -79,11 +82,11 @@ def _headers(headers: Mapping[str, str], named: frozenset[str]) -> dict[str, str
     return {name: headers[name] for name in named if name in headers}
 
 
-def _newest_tool_use(turns: tuple[Turn, ...], at: int, tool_loop: bool) -> tuple[Turn, ...]:
+def _newest_tool_use(turns: tuple[Turn, ...], spoken: list[bool], at: int, tool_loop: bool) -> tuple[Turn, ...]:
     """The turns since the last user turn; where the newest is one, those since the user turn before it."""
     end = at + 1 if tool_loop else at
     start = end
-    while start > 0 and not speaks(turns[start - 1]):
+    while start > 0 and not spoken[start - 1]:
         start -= 1
     return turns[start:end] if end > 0 else ()
 

@@ -71,6 +71,7 @@ _CLOSE = tuple(f"</{tag}>" for tag in DROPPED)
 _CLOSE_UNWRAPPED = tuple(f"</{tag}>" for tag in UNWRAPPED)
 _SPACE = re.compile(r"\s*")
 _SEARCHED = 16_384  # characters: a longer block is peeled at both ends, not searched through
+_GAP = 64  # white space between two wrappers at a block's end
 _WRAPPERS = 16  # taken off one end of a block at most, so that a hostile one cannot hold the event loop
 
 
@@ -87,14 +88,14 @@ def user_text(request: Request) -> str:
     return ""
 
 
-def newest(turns: tuple[Turn, ...]) -> int:
+def newest(turns: tuple[Turn, ...], spoken: list[bool]) -> int:
     """Index of the newest message that a person or a tool wrote, -1 where there is none.
 
-    Passed over: system and developer messages, an answer begun for the model to continue, boilerplate alone.
+    `spoken` says of each whether it is a user turn. Passed over: system and developer messages, an answer begun for
+    the model to continue, boilerplate alone.
     """
     for i in range(len(turns) - 1, -1, -1):
-        turn = turns[i]
-        if turn.tool_results or speaks(turn):
+        if spoken[i] or turns[i].tool_results:
             return i
     return -1
 
@@ -149,15 +150,17 @@ def _without_head(text: str) -> str:
 
 
 def _without_tail(text: str) -> str:
+    end = len(text)
     for _ in range(_WRAPPERS):
-        if not text.endswith(_CLOSE):
+        if not text.endswith(_CLOSE, 0, end):
             break
-        tag = next(tag for tag in DROPPED if text.endswith(f"</{tag}>"))
-        start = text.rfind(f"<{tag}")
+        tag = next(tag for tag in DROPPED if text.endswith(f"</{tag}>", 0, end))
+        start = text.rfind(f"<{tag}", 0, end)
         if start < 0 or _tag(text, start) != tag:
             break
-        text = text[:start].rstrip()
-    return text
+        gap = text[max(0, start - _GAP) : start]
+        end = start - len(gap) + len(gap.rstrip())
+    return text if end == len(text) else text[:end].rstrip()
 
 
 def _unwrapped(text: str) -> str:

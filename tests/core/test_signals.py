@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import signals
-from router.signals import code_share, input_tokens, language, user_text
+from router.signals import code_share, input_tokens, language, prefix_key, user_text
 from router.signals.tools import failed
 from router.types import Caller, Request, Signals, ToolCall, ToolResult, Turn, When
 
@@ -283,6 +283,39 @@ def test_titles_tags_and_summaries_are_side_requests(request_: Request):
 )
 def test_the_conversation_itself_is_no_side_request(request_: Request):
     assert not extract(request_).side_request
+
+
+# --- conversations without an id -------------------------------------------------------------------------
+
+OPENING = (system("It is 12:00."), user(REMINDER, "fix it"), called(arguments="{1}"))
+KEYED = Caller(id="r", tenant="t", key="k")
+
+
+def test_K06_requests_of_one_conversation_share_a_key_though_system_messages_change():
+    first = prefix_key(ask(*OPENING, answered()), KEYED)
+    later = prefix_key(
+        ask(system("It is 13:00."), user("fix it"), *OPENING[2:], answered(), said("ok"), user("go")), KEYED
+    )
+    assert first == later
+    assert first is not None
+
+
+def test_a_conversation_that_has_no_answer_yet_has_no_key():
+    assert prefix_key(ask(user("hi")), KEYED) is None
+    assert prefix_key(ask(), KEYED) is None
+    assert prefix_key(ask(said("Hello!"), user("hi")), KEYED) is None
+
+
+def test_another_caller_opening_or_answer_is_another_conversation():
+    keys = {
+        prefix_key(ask(user("hi"), said("Hello!")), KEYED),
+        prefix_key(ask(user("hi"), said("Hi there!")), KEYED),
+        prefix_key(ask(user("hello"), said("Hello!")), KEYED),
+        prefix_key(ask(user("hi"), said("Hello!")), Caller(id="r", tenant="u", key="k")),
+        prefix_key(ask(user("hi"), said("Hello!")), Caller(id="r", tenant="tk", key="")),
+        prefix_key(ask(user("hi"), called()), KEYED),
+    }
+    assert len(keys) == 6
 
 
 # --- size, code, language --------------------------------------------------------------------------------
