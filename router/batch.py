@@ -18,8 +18,8 @@ class Batcher(Generic[T]):
     """`put` costs well under a microsecond and never blocks: what does not fit is counted in `dropped`.
 
     `drain` is called in the thread with a non-empty list; it may block, and must not raise. `stopping` is set
-    when `stop` is called, so that a `drain` that waits can give up. `idle` is called in the thread about every
-    `idle_s` seconds for rare chores.
+    when `stop` is called, so that a `drain` that waits can give up. `idle` is called in the thread at its start,
+    after every batch and about every `idle_s` seconds, for rare chores.
     """
 
     def __init__(
@@ -46,6 +46,9 @@ class Batcher(Generic[T]):
         self._awake = False
         self._flushes: list[threading.Event] = []
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Apart from the constructor, so that the owner is complete before its methods are called."""
         self._thread.start()
 
     def put(self, item: T) -> None:
@@ -75,6 +78,8 @@ class Batcher(Generic[T]):
         return len(self._queue)
 
     def _run(self) -> None:
+        if self._idle is not None:
+            self._idle()
         while True:
             self._wake.wait(self._idle_s)
             self._wake.clear()

@@ -218,6 +218,7 @@ class Handler(logging.Handler):
         self.setFormatter(formatter)
         self._stream = stream
         self._batcher = Batcher[logging.LogRecord]("log", self._write, limit=50_000, linger_s=0.05)
+        self._batcher.start()
 
     @property
     def dropped(self) -> int:

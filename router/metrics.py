@@ -117,7 +117,7 @@ class _Names:
     """The label values that one configuration allows."""
 
     def __init__(self, config: Config) -> None:
-        self.policies = frozenset(config.policies) | {NONE}
+        self.policies = frozenset(config.policies) | {record.ASKED, NONE}
         routes = {route.name for policy in config.policies.values() for route in policy.routes}
         self.routes = frozenset(routes) | {"default", "pin", "asked", NONE}
         self.groups = frozenset(config.groups) | {NONE}
@@ -263,6 +263,11 @@ class Metrics:
     def requests(self) -> dict[tuple[str, str, str, str, str], int]:
         """Requests since the start by (policy, route, group, dialect, outcome)."""
         return dict(self._requests)
+
+    def dollars(self) -> tuple[float, float]:
+        """Cost since the start, and what was saved against the dearest group."""
+        cost = sum(cell.cost for cell in list(self._groups.values()))
+        return cost, sum(cell.shown for cell in list(self._savings.values()))
 
     # --- inside ------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from router.policy import chain_of, leads
 from router.types import (
     Abstain,
     Attempt,
@@ -33,6 +34,7 @@ from router.types import (
     Usage,
 )
 
+ASKED = "asked"  # stands for the policy where the client named a group or a deployment
 OTHER = "other"  # stands for every model name that no configuration knows
 
 # A policy may match on any header, but a record keeps no credential.
@@ -70,24 +72,17 @@ def book(config: Config) -> Book:
         if by_group and all(by_group):
             dearest[name] = _frontier(by_group)
         for group in config.groups:
-            chain = (group, *policy.fallback.get(group, ()))
-            considered[f"{name}/{group}"] = frozenset(
-                d for g in chain if g in config.groups for d in config.groups[g].deployments
-            )
+            chain = (g for g in chain_of(policy, group) if g in config.groups)
+            considered[f"{name}/{group}"] = frozenset(d for g in chain for d in config.groups[g].deployments)
+    for name, asked in config.groups.items():
+        considered[f"{ASKED}/{name}"] = frozenset(asked.deployments)
     names = frozenset((*config.models, *config.groups, *config.deployments))
     return Book(digest=config.digest, names=names, prices=prices, dearest=dearest, groups=considered)
 
 
 def _groups(policy: Policy) -> tuple[str, ...]:
-    """The groups a policy leads to, in the order it names them; fallbacks are not a choice it makes."""
-    named: dict[str, None] = {}
-    for route in policy.routes:
-        if route.group is not None:
-            named[route.group] = None
-        if route.score is not None:
-            named.update({band.group: None for band in route.score.bands})
-    named[policy.default] = None
-    return tuple(named)
+    """The groups that a policy chooses between; a fallback is not a choice."""
+    return tuple(dict.fromkeys((*(g for route in policy.routes for g in leads(route)), policy.default)))
 
 
 def _frontier(by_group: tuple[tuple[Price, ...], ...]) -> tuple[tuple[Price, ...], ...]:

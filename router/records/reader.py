@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from math import isfinite
 
 from msgspec import Struct
 from sqlalchemy import Connection, Engine, select, tuple_
@@ -88,3 +90,18 @@ class SqlReader:
                 yield connection
         except ERRORS as error:
             raise Overloaded("the records database does not answer", retry_after_s=5.0) from error
+
+
+def instant(text: str) -> float:
+    """Unix seconds from Unix seconds or ISO 8601 (without a zone it is UTC). Raises `ValueError`."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError("a time is Unix seconds or ISO 8601, as 2026-11-30T12:00:00Z") from None
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    if not isfinite(seconds):
+        raise ValueError("a time is a finite number of seconds")
+    return seconds

@@ -63,6 +63,7 @@ class SqlRecorder:
         )
         self.write: Callable[[Record], None] = self._batcher.put
         self.feedback: Callable[[Feedback], None] = self._batcher.put
+        self._batcher.start()
 
     @property
     def dropped(self) -> int:
@@ -134,11 +135,14 @@ class SqlRecorder:
         if self._path is not None and self._ready and not self._path.exists():
             self._engine.dispose()  # somebody removed the file: the open one would swallow every row
             self._ready = False
+        self._prepare()
+        with self._engine.begin() as connection:
+            statement.execute(connection, rows)
+
+    def _prepare(self) -> None:
         if not self._ready:
             sql.prepare(self._engine)
             self._ready = True
-        with self._engine.begin() as connection:
-            statement.execute(connection, rows)
 
     def _failed(self, error: Exception) -> None:
         self._ready = False  # the file may be gone or replaced: look again before the next try
@@ -154,7 +158,12 @@ class SqlRecorder:
         log.error("records: %d not kept (%s)", count, reason(error))
 
     def _chores(self) -> None:
-        if self._failing or not self._ready:
+        if self._failing:
+            return
+        try:
+            self._prepare()  # at the start, so that there is something to read before the first record
+        except sql.ERRORS as error:
+            self._failed(error)
             return
         try:
             while self._sweep.step(self._clock()) and not len(self._batcher):

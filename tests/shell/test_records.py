@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from router import record
@@ -260,7 +261,7 @@ def test_two_recorders_on_one_file_keep_every_record(path: Path):
 
 
 def keep(path: Path, retention: Retention, records: list[Record], *, now: float) -> list[str]:
-    recorder = begin(path, retention=retention, clock=lambda: now)
+    recorder = begin(path, retention=msgspec.structs.replace(retention, every_s=0.0), clock=lambda: now)
     for each in records:
         recorder.write(each)
     recorder.close()

@@ -1,0 +1,185 @@
+"""The admin port: a FastAPI application with the dashboard, the metrics, records, health and a few switches.
+
+What it shows is in `views`, who may ask in `gate`, what it needs of the gateway in `state`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.exceptions import HTTPException
+
+from router import __version__, record
+from router.admin import views
+from router.admin.gate import Gate, is_loopback
+from router.admin.state import AdminState
+from router.errors import BadRequest, ConfigError, Mistake, NotFound, PointsmanError
+from router.records import Feedback, Filter
+from router.records.reader import instant
+
+__all__ = ["AdminState", "build"]
+
+MOST_RECORDS = 1_000
+
+
+def build(state: AdminState, *, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
+    """The application for a listener on `host`. Raises `ConfigError` when it is open to others without a token."""
+    if token is None and not is_loopback(host):
+        message = f"the admin port on {host} is open to others: set $POINTSMAN_ADMIN_TOKEN, or use 127.0.0.1"
+        raise ConfigError([Mistake(file="serve", line=1, column=1, path="--admin-host", message=message)])
+    state.metrics.count("records_written", lambda: state.recorder.written)
+    state.metrics.count("records_dropped", lambda: state.recorder.dropped)
+    app = FastAPI(title="Pointsman admin", version=__version__, summary="Records, health and switches of one gateway.")
+    app.add_middleware(Gate, token=token)
+    for kind in (PointsmanError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, _failed)
+    ends = Endpoints(state)
+    get, post = ["GET"], ["POST"]
+    app.add_api_route("/", ends.dashboard, methods=get, response_class=HTMLResponse, include_in_schema=False)
+    app.add_api_route("/metrics", ends.metrics, methods=get, response_class=Response)
+    app.add_api_route("/admin/config", ends.config, methods=get)
+    app.add_api_route("/admin/reload", ends.reload, methods=post)
+    app.add_api_route("/admin/records", ends.records, methods=get)
+    app.add_api_route("/admin/records/{request_id}", ends.record, methods=get)
+    app.add_api_route("/admin/requests", ends.requests, methods=get)
+    app.add_api_route("/admin/groups", ends.groups, methods=get)
+    app.add_api_route("/admin/quality", ends.quality, methods=get)
+    app.add_api_route("/admin/deployments/{name}/drain", ends.drain, methods=post)
+    app.add_api_route("/admin/deployments/{name}/undrain", ends.undrain, methods=post)
+    return app
+
+
+class Endpoints:
+    """One method a path. Those that read the database are plain functions, which FastAPI runs in a thread."""
+
+    def __init__(self, state: AdminState) -> None:
+        self._state = state
+        page = files("router.admin").joinpath("dashboard.html").read_text(encoding="utf-8")
+        self._page = page.encode()
+        self._page_headers = {"content-security-policy": _content_policy(page)}
+
+    async def dashboard(self) -> Response:
+        return HTMLResponse(self._page, headers=self._page_headers)
+
+    async def metrics(self) -> Response:
+        """Prometheus text."""
+        state, now = self._state, _monotonic()
+        for name in state.snapshot.config.deployments:
+            state.metrics.deployment_up(name, bool(state.health.of(name, now)["up"]))
+        return Response(await asyncio.to_thread(state.metrics.render), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    async def config(self) -> dict[str, Any]:
+        """Which configuration is in force, and whether the last change of the files was taken."""
+        return views.config(self._state)
+
+    async def reload(self) -> Response:
+        """Read the files again now. 422 when they are refused; the configuration in force then stays."""
+        ok = await self._state.reload()
+        shown = views.config(self._state)
+        names = ("digest", "generation", "reload_ok", "reload_error")
+        return JSONResponse({name: shown[name] for name in names}, status_code=200 if ok else 422)
+
+    def records(
+        self,
+        limit: Annotated[int, Query(ge=1, le=MOST_RECORDS)] = 50,
+        since: str | None = None,
+        policy: str | None = None,
+        route: str | None = None,
+        group: str | None = None,
+        deployment: str | None = None,
+        outcome: str | None = None,
+    ) -> dict[str, Any]:
+        """The newest records that pass the filters, newest first. `since`: Unix seconds or ISO 8601."""
+        try:
+            after = instant(since) if since is not None else None
+        except ValueError as error:
+            raise BadRequest(str(error), param="since") from None
+        where = Filter(since=after, policy=policy, route=route, group=group, deployment=deployment, outcome=outcome)
+        return {"records": [record.to_contract(r) for r in self._state.recorder.reader.recent(limit, where)]}
+
+    def record(self, request_id: str) -> dict[str, Any]:
+        """Everything remembered of one request, and the feedback on it."""
+        reader = self._state.recorder.reader
+        found = reader.get(request_id)
+        if found is None:
+            raise NotFound("no record has that id; records appear a moment after the answer and go with retention")
+        return {**record.to_contract(found), "feedback": _opinions(reader.feedback(request_id))}
+
+    async def requests(self) -> dict[str, Any]:
+        """Counts and cost of this process since it started."""
+        return views.requests(self._state)
+
+    async def groups(self) -> dict[str, Any]:
+        """Groups and their deployments with health and load."""
+        return views.groups(self._state, _monotonic())
+
+    async def quality(self) -> dict[str, Any]:
+        """Estimated quality of the small groups against the large ones."""
+        return views.quality()
+
+    async def drain(self, name: str) -> dict[str, Any]:
+        """Send nothing new to a deployment; what it is answering goes on."""
+        self._known(name)
+        self._state.health.drain(name)
+        return {"deployment": name, "draining": True}
+
+    async def undrain(self, name: str) -> dict[str, Any]:
+        """Use a deployment again."""
+        self._known(name)
+        self._state.health.undrain(name)
+        return {"deployment": name, "draining": False}
+
+    def _known(self, name: str) -> None:
+        if name not in self._state.snapshot.config.deployments:
+            raise NotFound("no deployment has that name; GET /admin/groups lists them")
+
+
+def _monotonic() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _opinions(of: Sequence[Feedback]) -> list[dict[str, Any]]:
+    return [{"time": f.time, "score": f.score, "label": f.label, "tenant": f.tenant} for f in of]
+
+
+def _content_policy(page: str) -> str:
+    """Only this page's own script and style may run, and it may speak only to this port."""
+
+    def digests(tag: str) -> str:
+        parts = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
+        return " ".join(f"'sha256-{b64encode(sha256(part.encode()).digest()).decode()}'" for part in parts)
+
+    return (
+        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+
+
+def _answer(status: int, kind: str, code: str, message: str, param: str | None = None) -> JSONResponse:
+    return JSONResponse({"error": {"message": message, "type": kind, "code": code, "param": param}}, status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """Every error in the one shape, unknown paths and wrong parameters too."""
+    match error:
+        case PointsmanError():
+            return _answer(error.status, error.type, error.code, error.message, error.param)
+        case RequestValidationError():
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"][1:])
+            return _answer(400, BadRequest.type, BadRequest.code, f"{place}: {first['msg']}", place)
+        case HTTPException():
+            code = {404: NotFound.code, 405: "method_not_allowed"}.get(error.status_code, BadRequest.code)
+            return _answer(error.status_code, BadRequest.type, code, str(error.detail))
+        case _:
+            raise error

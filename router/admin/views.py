@@ -1,0 +1,94 @@
+"""What the admin port shows, as plain values. No credential is in any of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from router import __version__
+from router.admin.state import AdminState
+from router.types import Deployment, Price
+
+
+def config(state: AdminState) -> dict[str, Any]:
+    snapshot = state.snapshot
+    current = snapshot.config
+    return {
+        "version": __version__,
+        "digest": current.digest,
+        "generation": snapshot.generation,
+        "reload_ok": state.config_ok,
+        "reload_error": state.last_error,
+        "draining": state.draining,
+        "started": state.started,
+        "policies": {name: {"models": list(p.models), "default": p.default} for name, p in current.policies.items()},
+        "scorers": {name: spec.kind for name, spec in current.scorers.items()},
+        "workers": [{"pid": os.getpid(), "digest": current.digest, "generation": snapshot.generation}],
+    }
+
+
+def groups(state: AdminState, now: float) -> dict[str, Any]:
+    """Every group with its deployments, and the deployments that no group uses. `now` is monotonic seconds."""
+    current = state.snapshot.config
+    shown = {
+        name: {"name": name, **_deployment(d), **state.health.of(name, now)} for name, d in current.deployments.items()
+    }
+    used = {name for group in current.groups.values() for name in group.deployments}
+    return {
+        "groups": [
+            {"name": group.name, "deployments": [shown[name] for name in group.deployments if name in shown]}
+            for group in current.groups.values()
+        ],
+        "unused": [deployment for name, deployment in shown.items() if name not in used],
+    }
+
+
+def _deployment(of: Deployment) -> dict[str, Any]:
+    return {
+        "upstream": of.upstream,
+        "model": of.model,
+        "base_url": _place(of.base_url),
+        "dialects": list(of.dialects),
+        "context_window": of.context_window,
+        "max_in_flight": of.max_in_flight,
+        "price": _price(of.price),
+        "nodes": list(of.partition.nodes) if of.partition is not None else [],
+    }
+
+
+def _place(url: str) -> str:
+    """A URL without its user, password and query, which may be secrets."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if url else ""
+
+
+def _price(of: Price | None) -> dict[str, float | None] | None:
+    return {"input": of.input, "output": of.output, "cached": of.cached} if of is not None else None
+
+
+def requests(state: AdminState) -> dict[str, Any]:
+    """Requests of this process since it started, by policy, route, group and outcome; and their cost."""
+    counts: dict[tuple[str, str, str, str], int] = {}
+    for (policy, route, group, _, outcome), count in state.metrics.requests().items():
+        key = (policy, route, group, outcome)
+        counts[key] = counts.get(key, 0) + count
+    cost, savings = state.metrics.dollars()
+    return {
+        "since": state.started,
+        "requests": _rows(("policy", "route", "group", "outcome"), counts),
+        "cost": cost,
+        "savings": savings,
+        "records": {"written": state.recorder.written, "dropped": state.recorder.dropped},
+    }
+
+
+def _rows(names: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> list[dict[str, Any]]:
+    return [{**dict(zip(names, key, strict=True)), "count": count} for key, count in sorted(counts.items())]
+
+
+def quality() -> dict[str, Any]:
+    """Nothing is claimed without evidence: no answers have been compared yet."""
+    note = "No samples yet: no answers of the small groups have been compared with those of the large ones."
+    return {"samples": 0, "policies": [], "note": note}
