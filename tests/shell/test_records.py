@@ -312,13 +312,14 @@ def test_reading_a_database_that_does_not_answer_is_an_overload_not_a_crash(tmp_
         reader.recent(1)
 
 
-def test_no_log_line_holds_a_value_of_a_record(recorder: SqlRecorder, path: Path, caplog: pytest.LogCaptureFixture):
+def test_no_log_line_holds_a_value_of_a_record(path: Path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("CREATE TABLE records (id TEXT PRIMARY KEY, time REAL)")  # every insert fails
     other.close()
+    recorder = begin(path)
     recorder.write(make(1))
-    recorder.flush(0.3)
     recorder.close()
     assert recorder.dropped == 1
+    assert "not kept" in caplog.text
     assert "r000001" not in caplog.text
