@@ -15,7 +15,7 @@ import click
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The data port.")
 @click.option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin port.")
 @click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
-@click.option("--workers", type=click.IntRange(1, 1), default=1, show_default=True, help="Worker processes.")
+@click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
 @click.option(
     "--state", type=click.Path(path_type=Path), envvar="POINTSMAN_STATE", help="Folder of records and history."
 )
@@ -33,6 +33,8 @@ def command(
     """Run the gateway until SIGTERM. Exit code 0 after it has drained, 2 on a bad configuration."""
     from router.serving import Options, serve
 
+    if workers > 1:
+        click.echo("pointsman: one worker process serves in this version; --workers is not acted on", err=True)
     options = Options(
         config=config, host=host, port=port, admin_host=admin_host, admin_port=admin_port, state=state, redis=redis
     )

@@ -113,6 +113,22 @@ def test_help_and_check_load_no_server_database_or_model(arguments: list[str], a
     assert not absent & loaded
 
 
+def test_F21_serve_on_bad_files_prints_every_mistake_at_its_place_and_exits_2(tmp_path: Path) -> None:
+    folder = write(tmp_path, default=policy("rotues: []", "zz: 1"))
+    ports = ["--port", "0", "--admin-port", "0"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "router", "serve", "--config", str(folder), "--state", str(tmp_path / "state"), *ports],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.returncode == 2
+    assert f"{folder}/default.yaml:5:1: rotues: unknown key 'rotues'; did you mean 'routes'?" in ran.stderr
+    assert f"{folder}/default.yaml:6:1: zz: unknown key" in ran.stderr
+
+
 def test_python_m_router_is_the_same_command(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "router", "check", str(write(tmp_path, default="["))],
