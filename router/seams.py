@@ -33,6 +33,10 @@ class Meter(Protocol):
 
     def close(self) -> bytes: ...
 
+    def fail(self, error: PointsmanError, request_id: str) -> bytes:
+        """The one event that ends the stream after a failure; it continues the ids and numbers already sent."""
+        ...
+
 
 class Codec(Protocol):
     """One dialect's reading and writing; pure."""

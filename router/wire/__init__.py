@@ -8,7 +8,11 @@ from __future__ import annotations
 from router.seams import Codec
 from router.types import Dialect
 from router.wire.chat import ChatCodec
+from router.wire.messages import MessagesCodec
+from router.wire.responses import ResponsesCodec
 
 CODECS: dict[Dialect, Codec] = {
     "chat": ChatCodec(),
+    "messages": MessagesCodec(),
+    "responses": ResponsesCodec(),
 }

@@ -257,6 +257,9 @@ class ChatMeter(PassMeter):
             self.deltas += 1
         return "pass"
 
+    def fail(self, error: PointsmanError, request_id: str) -> bytes:
+        return sse.event(error_body(error, request_id))
+
     def _finish(self) -> bytes:
         return DONE if self._finished else super()._finish()
 

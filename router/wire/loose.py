@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeGuard, cast
+
+from router.errors import BadRequest
 
 
 def is_object(value: Any) -> TypeGuard[dict[str, Any]]:
@@ -31,3 +34,43 @@ def text(value: Any) -> str:
 def count(value: Any) -> int | None:
     """A whole number of at least 0, else None."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+
+
+_WORD = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+
+
+def word(value: Any) -> str:
+    """A type's name, fit to be named in an error or a header; anything longer or stranger is not told."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
+
+
+def refusal(what: str, where: str, target: str) -> BadRequest:
+    """The error for a part of a request that the target has no way to say."""
+    return BadRequest(f"`{where}`: {what} cannot be translated to the {target} API that serves this model", param=where)
+
+
+def unknown(kind: Any, where: str, target: str) -> BadRequest:
+    """The error for a part whose type this gateway does not know."""
+    name = word(kind)
+    return refusal(f"a part of type {name}" if name else "a part of an unknown type", where, target)
+
+
+def body_objects(value: Any, where: str) -> list[dict[str, Any]]:
+    """An array of objects that the API demands. Raises `BadRequest`."""
+    if not is_array(value):
+        raise BadRequest(f"`{where}` must be an array", param=where)
+    for at, item in enumerate(value):
+        if not is_object(item):
+            raise BadRequest(f"`{where}[{at}]` must be an object", param=f"{where}[{at}]")
+    return value
+
+
+def data_uri(url: str, where: str) -> tuple[str, str] | None:
+    """(media type, base64) of a data URI, None for another URL. Raises `BadRequest` where it is not base64."""
+    if not url.startswith("data:"):
+        return None
+    head, comma, data = url[5:].partition(",")
+    media, _, encoding = head.partition(";")
+    if not comma or not encoding.endswith("base64"):
+        raise BadRequest(f"`{where}` is a data URI without base64", param=where)
+    return media, data

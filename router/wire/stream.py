@@ -84,6 +84,10 @@ class PassMeter:
                 break
         return b"".join(kept)
 
+    def fail(self, error: PointsmanError, request_id: str) -> bytes:
+        """See `Meter.fail`."""
+        raise NotImplementedError
+
     def _see(self, name: str, data: bytes) -> Verdict:
         """Read one event, note what it says, and say what becomes of it. Raises `BadAnswer` before content."""
         raise NotImplementedError

@@ -1,0 +1,245 @@
+"""Answers between chat completions and pieces: buffered, and as a stream of chunks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import decode, encode
+
+from router.errors import BadAnswer, PointsmanError
+from router.types import Usage
+from router.wire import chat, faults, sse
+from router.wire.blocks import Block, Blocks, Step
+from router.wire.echo import Echo, known
+from router.wire.loose import count, is_array, is_object, mapping, objects, text
+from router.wire.parts import Delta, Finish, Piece, Reason, Start, StreamError, ToolDelta
+
+_REASONS: dict[str, Reason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "tool_calls": "tools",
+    "function_call": "tools",
+    "content_filter": "filter",
+}  # whatever else servers say means that the model stopped
+_FINISH: dict[Reason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "tools": "tool_calls",
+    "filter": "content_filter",
+    "pause": "stop",
+}
+
+# --- reading ---------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Chunks to pieces. `finished`: a finish reason was seen; `ended`: [DONE] was."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self.ended = False
+        self._started = False
+        self._calls: dict[int, tuple[int, str]] = {}  # the chunk's index -> our index and the call's id
+        self._made = 0
+
+    def read(self, name: str, data: bytes) -> list[Piece]:
+        """The pieces of one event. Raises `BadAnswer` where it is not JSON."""
+        if data.strip() == b"[DONE]":
+            self.ended = self.finished = True
+            return []
+        try:
+            chunk: Any = decode(data)
+        except (DecodeError, RecursionError):
+            raise BadAnswer("the upstream sent an event that is not a chat completion chunk") from None
+        if (
+            name == "error"
+            or mapping(chunk).get("error")
+            or (not mapping(chunk).get("choices") and faults.read_object(chunk))
+        ):
+            fault = faults.read_object(chunk, flat=True) or faults.Fault(message="the upstream failed", status=502)
+            return [StreamError(fault=fault, body=data)]
+        return self.pieces(mapping(chunk))
+
+    def pieces(self, chunk: dict[str, Any]) -> list[Piece]:
+        """The pieces of a chunk, or of a whole answer, whose choices hold a `message`."""
+        out: list[Piece] = []
+        if not self._started:
+            self._started = True
+            out.append(
+                Start(id=text(chunk.get("id")), model=text(chunk.get("model")), created=count(chunk.get("created")))
+            )
+        for choice in objects(chunk.get("choices")):
+            if choice.get("index", 0) != 0:
+                continue  # other dialects have one answer; n > 1 is refused on the way up
+            delta = mapping(choice.get("delta") or choice.get("message"))
+            logprobs = mapping(choice.get("logprobs")).get("content")
+            out += self._delta(delta, tuple(logprobs) if is_array(logprobs) else ())
+            if reason := choice.get("finish_reason"):
+                self.finished = True
+                out.append(Finish(reason=_REASONS.get(text(reason), "stop")))
+        if (usage := chat.read_usage(chunk.get("usage"))) is not None:
+            out.append(usage)
+        return out
+
+    def _delta(self, delta: dict[str, Any], logprobs: tuple[Any, ...]) -> list[Piece]:
+        out: list[Piece] = []
+        if thought := text(delta.get("reasoning_content")) or text(delta.get("reasoning")):
+            out.append(Delta(kind="thinking", text=thought))
+        content = delta.get("content")
+        words = text(content) or "".join([text(part.get("text")) for part in objects(content)])
+        if words or logprobs:
+            out.append(Delta(kind="text", text=words, logprobs=logprobs))
+        if said_no := text(delta.get("refusal")):
+            out.append(Delta(kind="refusal", text=said_no))
+        for at, call in enumerate(objects(delta.get("tool_calls"))):
+            out.append(self._call(call, at))
+        if is_object(old := delta.get("function_call")):
+            out.append(self._call({"function": old}, 0))
+        return out
+
+    def _call(self, call: dict[str, Any], at: int) -> ToolDelta:
+        """One call's delta. Some servers number every parallel call 0: another id then means another call (T01)."""
+        custom = mapping(call.get("custom"))
+        inner = custom or mapping(call.get("function"))
+        given, call_id = count(call.get("index")), text(call.get("id"))
+        index = at if given is None else given
+        mine, known_id = self._calls.get(index, (-1, ""))
+        if mine < 0 or (call_id and known_id and call_id != known_id and inner.get("name")):
+            mine, self._made = self._made, self._made + 1
+            known_id = ""
+        self._calls[index] = (mine, known_id or call_id)
+        arguments = inner.get("input" if custom else "arguments")
+        said = encode(arguments).decode() if is_object(arguments) else text(arguments)
+        return ToolDelta(index=mine, id=call_id, name=text(inner.get("name")), arguments=said, custom=bool(custom))
+
+
+def read(answer: dict[str, Any]) -> list[Piece]:
+    """The pieces of a buffered answer. Raises `BadAnswer` where it holds no choice."""
+    if not objects(answer.get("choices")):
+        raise BadAnswer("the upstream's answer has no choices")
+    return Reader().pieces(answer)
+
+
+# --- writing ---------------------------------------------------------------------------------------------
+
+
+def usage_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
+
+
+class Writer:
+    """Pieces to chunks."""
+
+    def __init__(self, echo: Echo) -> None:
+        self.blocks = Blocks()
+        self._echo = echo
+        self._begun = False
+        self._numbers: dict[int, int] = {}  # block -> tool call index
+
+    def write(self, piece: Piece) -> bytes:
+        out = b""
+        steps = self.blocks.add(piece)
+        if not self._begun:
+            self._begun = True
+            out = self._chunk({"role": "assistant", "content": ""})
+        return out + b"".join([self._step(step) for step in steps])
+
+    def end(self) -> bytes:
+        """The finish chunk, the usage where the client asked for it (S12), and [DONE]."""
+        out = b"".join([self._step(step) for step in self.blocks.end()])
+        out += self._chunk({}, _FINISH[self.blocks.reason])
+        if self._echo.include_usage:
+            out += sse.event(encode({**self._head(), "choices": [], "usage": usage_object(known(self.blocks.usage))}))
+        return out + chat.DONE
+
+    def fail(self, error: PointsmanError, request_id: str) -> bytes:
+        return sse.event(chat.error_body(error, request_id))
+
+    def _head(self) -> dict[str, Any]:
+        return {
+            "id": self._echo.named("chatcmpl-", self.blocks),
+            "object": "chat.completion.chunk",
+            "created": self._echo.created(self.blocks),
+            "model": self.blocks.start.model,
+        }
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None, logprobs: tuple[Any, ...] = ()) -> bytes:
+        choice: dict[str, Any] = {"index": 0, "delta": delta, "finish_reason": finish}
+        if logprobs:
+            choice["logprobs"] = {"content": logprobs, "refusal": None}
+        return sse.event(encode({**self._head(), "choices": [choice]}))
+
+    def _step(self, step: Step) -> bytes:
+        kind = step.block.kind
+        if kind == "tool":
+            return self._tool_step(step)
+        if step.what != "more":
+            return b""
+        field = {"text": "content", "thinking": "reasoning_content", "refusal": "refusal"}[kind]
+        return self._chunk({field: step.text}, logprobs=step.logprobs)
+
+    def _tool_step(self, step: Step) -> bytes:
+        tool = self._echo.tool(step.block)
+        number = self._numbers.setdefault(step.at, len(self._numbers))
+        call_id = self._echo.call_id(self.blocks, step.at)
+        if tool.custom:  # a custom tool's input can be told only when it is whole
+            call = {"index": number, "id": call_id, "type": "custom"}
+            custom = {"name": tool.name, "input": self._echo.free_text(step.block)}
+            return self._chunk({"tool_calls": [{**call, "custom": custom}]}) if step.what == "close" else b""
+        if step.what == "open":
+            function = {"name": tool.name, "arguments": ""}
+            return self._chunk(
+                {"tool_calls": [{"index": number, "id": call_id, "type": "function", "function": function}]}
+            )
+        arguments = step.text if step.what == "more" else "" if step.block.pieces else "{}"
+        return (
+            self._chunk({"tool_calls": [{"index": number, "function": {"arguments": arguments}}]}) if arguments else b""
+        )
+
+
+def answer(blocks: Blocks, echo: Echo) -> dict[str, Any]:
+    """A buffered answer."""
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": _joined(blocks, "text"),
+        "refusal": _joined(blocks, "refusal"),
+    }
+    if (thought := _joined(blocks, "thinking")) is not None:
+        message["reasoning_content"] = thought
+    calls = [_call(block, at, blocks, echo) for at, block in enumerate(blocks.blocks) if block.kind == "tool"]
+    if calls:
+        message["tool_calls"] = calls
+    logprobs = [entry for block in blocks.blocks for entry in block.logprobs]
+    choice = {
+        "index": 0,
+        "message": message,
+        "finish_reason": _FINISH[blocks.reason],
+        "logprobs": {"content": logprobs, "refusal": None} if logprobs else None,
+    }
+    return {
+        "id": echo.named("chatcmpl-", blocks),
+        "object": "chat.completion",
+        "created": echo.created(blocks),
+        "model": blocks.start.model,
+        "choices": [choice],
+        "usage": usage_object(known(blocks.usage)),
+    }
+
+
+def _joined(blocks: Blocks, kind: str) -> str | None:
+    found = [block.text for block in blocks.blocks if block.kind == kind and block.text]
+    return "".join(found) if found else None
+
+
+def _call(block: Block, at: int, blocks: Blocks, echo: Echo) -> dict[str, Any]:
+    tool, call_id = echo.tool(block), echo.call_id(blocks, at)
+    if tool.custom:
+        return {"id": call_id, "type": "custom", "custom": {"name": tool.name, "input": echo.free_text(block)}}
+    return {"id": call_id, "type": "function", "function": {"name": tool.name, "arguments": block.arguments}}
