@@ -27,6 +27,11 @@ def make(path: Path) -> Path:
     return path
 
 
+def records_file(path: Path) -> Path:
+    """The embedded records database of a state folder."""
+    return path.resolve() / "records.sqlite3"
+
+
 def records_url(path: Path, environ: Mapping[str, str] = os.environ) -> str:
     """The records database: `$POINTSMAN_RECORDS` (`postgresql://...`), else a SQLite file in the state folder."""
-    return environ.get(RECORDS_VARIABLE) or f"sqlite:///{path.resolve() / 'records.sqlite3'}"
+    return environ.get(RECORDS_VARIABLE) or f"sqlite:///{records_file(path)}"

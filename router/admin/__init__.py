@@ -24,8 +24,7 @@ from router.admin import views
 from router.admin.gate import Gate, is_loopback
 from router.admin.state import AdminState
 from router.errors import BadRequest, ConfigError, Mistake, NotFound, PointsmanError
-from router.records import Feedback, Filter
-from router.records.reader import instant
+from router.records import Feedback, Filter, instant
 
 __all__ = ["AdminState", "build"]
 

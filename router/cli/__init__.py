@@ -19,6 +19,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("router.cli.serve", "Run the gateway."),
     "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
+    "records": ("router.cli.records", "Export the records of requests."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),
 }
 

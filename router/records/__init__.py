@@ -6,12 +6,12 @@ import logging
 from pathlib import Path
 
 from router import state
-from router.records.reader import Filter, SqlReader
+from router.records.reader import Filter, SqlReader, instant
 from router.records.recorder import SqlRecorder
 from router.records.retention import Retention
 from router.records.sql import Feedback, open_engine
 
-__all__ = ["Feedback", "Filter", "Retention", "SqlReader", "SqlRecorder", "open_engine", "open_recorder"]
+__all__ = ["Feedback", "Filter", "Retention", "SqlReader", "SqlRecorder", "instant", "open_engine", "open_recorder"]
 
 log = logging.getLogger(__name__)
 
