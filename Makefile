@@ -26,11 +26,8 @@ test: .venv/dev.stamp ## run the tests (ARGS="-k name")
 	$(BIN)/python -m pytest $(ARGS)
 
 check: .venv/dev.stamp ## lint, format, types, layers, and the shipped policies' own examples
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/lint-imports
-	$(BIN)/pointsman check policies
+	@status=0; for step in "ruff check ." "ruff format --check ." pyright lint-imports "pointsman check policies"; do \
+		echo "$(BIN)/$$step"; $(BIN)/$$step || status=1; done; exit $$status
 
 fmt: .venv/dev.stamp ## format, and fix what lint can fix
 	$(BIN)/ruff check --fix .
@@ -66,7 +63,7 @@ clean: ## remove .venv and caches
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt requirements/run.txt pyproject.toml | .venv/made.stamp
-	@echo "Installing into .venv: about 600 MB to download the first time."
+	@echo "Installing into .venv: about 500 MB to download the first time."
 	@$(INSTALL) --requirement requirements/dev.txt
 	@$(ITSELF)
 	@touch $@ .venv/run.stamp
