@@ -165,6 +165,16 @@ class Pair(Struct, frozen=True, kw_only=True):
         held = self.table.columns[name]
         return [str(held[i]) for i in self.rows]
 
+    def take(self, rows: NDArray[np.int64]) -> Pair:
+        """Some rows only."""
+        return Pair(
+            table=self.table,
+            rows=self.rows[rows],
+            prompts=[self.prompts[i] for i in rows],
+            weak=self.weak[rows],
+            strong=self.strong[rows],
+        )
+
     def domain(self) -> list[str] | None:
         """The rows' domains, where a column of a usual name holds between 2 and n/5 different ones."""
         for name in _GROUPS:
@@ -188,3 +198,26 @@ def pair(table: Table, weak: str, strong: str, *, least: int = LEAST_ROWS) -> Pa
         raise BadData(f"{table.path}: {strong!r} minus {weak!r} is {gain[0]:g} on every row; nothing to rank")
     prompts = table.prompts
     return Pair(table=table, rows=both, prompts=[prompts[i] for i in both], weak=w[both], strong=s[both])
+
+
+def write(path: Path, columns: dict[str, list[Any]]) -> None:
+    """Columns of one length as parquet, CSV or JSON lines, by the file's name. Raises `BadData`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = path.suffix.lower()
+    names = list(columns)
+    rows = zip(*columns.values(), strict=True)
+    if kind == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table(columns), path)  # pyright: ignore[reportUnknownMemberType]
+    elif kind == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as f:
+            out = csv.writer(f)
+            out.writerow(names)
+            out.writerows(["" if v is None else v for v in row] for row in rows)
+    elif kind in (".jsonl", ".ndjson"):
+        with path.open("w", encoding="utf-8") as f:
+            f.writelines(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+    else:
+        raise BadData(f"{path}: unknown kind of file; use {', '.join(READERS)}")

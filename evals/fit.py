@@ -123,12 +123,56 @@ def hashed(grams: str, *, ridge: float, rare: int = 2) -> Fit:
         seen = np.asarray((m > 0).sum(0)).ravel()
         idf = np.where(seen >= rare, np.log((1 + len(x)) / (1 + seen)) + 1.0, 0.0)
         bias = float(y.mean())
-        model = Ridge(alpha=ridge, fit_intercept=False, solver="sparse_cg", tol=1e-4)
+        model = Ridge(alpha=ridge, fit_intercept=False, solver="sparse_cg", tol=1e-3)
         model.fit(m.multiply(idf).tocsr(), y - bias)
         weights = (np.asarray(model.coef_) * idf).astype(np.float16).astype(np.float32)
         return Hashed(grams="words" if grams == "words" else "chars", weights=weights, bias=bias)
 
     return fit
+
+
+def boosted(columns: Ints, *, rounds: int, rate: float, leaves: int, least: int, seed: int = 0) -> Fit:
+    """Gradient-boosted small regression trees over the dense features."""
+
+    def fit(x: Examples, y: Floats) -> Trees:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+        from threadpoolctl import threadpool_limits
+
+        model = HistGradientBoostingRegressor(
+            max_iter=rounds,
+            learning_rate=rate,
+            max_leaf_nodes=leaves,
+            min_samples_leaf=least,
+            l2_regularization=10.0,
+            early_stopping=False,
+            random_state=seed,
+        )
+        with threadpool_limits(1):
+            model.fit(x.dense[:, columns], y)
+        grown = [p[0].nodes for p in model._predictors]
+        return _trees(grown, columns, float(np.ravel(model._baseline_prediction)[0]))
+
+    return fit
+
+
+def _trees(grown: Sequence[Any], columns: Ints, bias: float) -> Trees:
+    """scikit-learn's node tables as flat arrays, a leaf being its own child."""
+    sizes = [len(nodes) for nodes in grown]
+    starts = np.cumsum([0, *sizes])[:-1]
+    nodes = np.concatenate(grown)
+    base = np.repeat(starts, sizes)
+    leaf = nodes["is_leaf"].astype(bool)
+    own = np.arange(len(nodes))
+    return Trees(
+        feature=np.where(leaf, 0, columns[nodes["feature_idx"]]).astype(np.int32),
+        threshold=np.where(leaf, np.inf, nodes["num_threshold"]).astype(np.float32),
+        left=np.where(leaf, own, nodes["left"] + base).astype(np.int32),
+        right=np.where(leaf, own, nodes["right"] + base).astype(np.int32),
+        value=np.where(leaf, nodes["value"], 0.0).astype(np.float32),
+        roots=starts.astype(np.int32),
+        depth=int(nodes["depth"].max()),
+        bias=bias,
+    )
 
 
 def length(_x: Examples, _y: Floats) -> Length:

@@ -21,6 +21,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
     "records": ("router.cli.records", "Export the records of requests."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),
+    "eval": ("evals.command", "Measure, train and calibrate routing on labelled prompts."),
 }
 
 

@@ -299,7 +299,7 @@ _SHIFT = np.uint32(32 - BITS)
 
 def hashed_words(tokens: tuple[str, ...]) -> Index:
     """Buckets of the words and word pairs, repeated as they occur. Numbers count by their length only."""
-    plain = [t if not t[0].isdigit() else f"#{len(t)}" for t in tokens]
+    plain = [t if t[0].isalpha() else f"#{len(t)}" for t in tokens if t[0].isalnum()]
     grams = [crc32(t.encode("utf-8", "replace")) & _MASK for t in plain]
     grams += [crc32(f"{a} {b}".encode("utf-8", "replace")) & _MASK for a, b in pairwise(plain)]
     return np.array(grams, dtype=np.int32)

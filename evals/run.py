@@ -1,0 +1,192 @@
+"""`pointsman eval run` and `eval sweep`: one scorer on one labelled file, against length, domain and oracle.
+
+Takes read cases and a scorer, gives one JSON-ready result. Fitting for cross-validation is `train`'s; drawing
+is `report`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evals import metrics
+from evals.cases import BadData, Pair
+from evals.decisions import Scored, groups, one_cut, score, to_strong
+from evals.fit import group_folds, row_folds
+from router.scorers import heads
+from router.scorers.lexical import Lexical
+from router.seams import Scorer
+from router.types import Policy
+
+Floats = NDArray[np.float64]
+
+SHARES = np.linspace(0.0, 1.0, 101)
+FIXED_SHARES = (0.1, 0.2, 0.3, 0.5, 0.8)
+CUT = 0.5  # the shipped policy's
+
+Trainer = Callable[[Pair], heads.Model]
+Progress = Callable[[str], None]
+
+
+def folds(pair: Pair, k: int, holdout: str | None) -> list[NDArray[np.int64]]:
+    """Held-out rows of each fold: whole values of the `holdout` column, else random rows. Raises `BadData`."""
+    if k < 2:
+        raise BadData(f"--folds must be at least 2, not {k}")
+    if holdout is not None:
+        parts = group_folds(pair.values(holdout), k)
+        if len(parts) < 2:
+            raise BadData(f"column {holdout!r} holds one value only; nothing can be held out")
+        return parts
+    return row_folds(len(pair), k, seed=0)
+
+
+def cross_validated(pair: Pair, parts: Sequence[NDArray[np.int64]], fit: Trainer, say: Progress) -> Scored:
+    """Scores of each row by a model trained without its fold."""
+    answers: list[Any] = [None] * len(pair)
+    for i, held in enumerate(parts, 1):
+        started = perf_counter()
+        scorer = fixed_model(fit(pair.take(np.setdiff1d(np.arange(len(pair)), held))))
+        for row, answer in zip(held, score(scorer, [pair.prompts[r] for r in held]).answers, strict=True):
+            answers[int(row)] = answer
+        say(f"fold {i} of {len(parts)}: {len(held)} rows held out, {perf_counter() - started:.0f} s")
+    return Scored(answers=answers)
+
+
+def fixed_model(model: heads.Model) -> Scorer:
+    """A lexical scorer around a model in memory."""
+    scorer = Lexical("difficulty")
+    scorer.__dict__["model"] = model
+    return scorer
+
+
+def domain_prior(pair: Pair, domain: Sequence[str]) -> Floats:
+    """The mean gain of each row's domain, measured on the other rows of five folds: what knowing the domain is worth."""
+    gain = pair.strong - pair.weak
+    names, index = np.unique(np.array(domain, dtype=str), return_inverse=True)
+    out = np.zeros(len(pair))
+    for held in row_folds(len(pair), 5, seed=0):
+        rest = np.setdiff1d(np.arange(len(pair)), held)
+        total = np.bincount(index[rest], gain[rest], minlength=len(names))
+        count = np.bincount(index[rest], minlength=len(names))
+        mean = (total + 20.0 * gain[rest].mean()) / (count + 20.0)
+        out[held] = mean[index[held]]
+    return out
+
+
+def _span(i: metrics.Interval) -> list[float]:
+    return [_short(i.low), _short(i.high)]
+
+
+def _short(v: float | None) -> Any:
+    return None if v is None or not np.isfinite(v) else round(float(v), 5)
+
+
+def measure(
+    pair: Pair,
+    scored: Scored,
+    *,
+    holdout: str | None = None,
+    seed: int = 0,
+    draws: int = metrics.DRAWS,
+    policy: Policy | None = None,
+    scorer: str = "difficulty",
+    costs: tuple[float, float] = (0.0, 1.0),
+    scouts: int = 0,
+) -> dict[str, Any]:
+    """Everything `eval run` reports on one scorer.
+
+    `costs` are the mean costs of a weak and a strong call, by default in strong calls. With `scouts` the scorer is
+    a cascade: every request pays for the weak answer and that many scouts, each at the weak model's cost.
+    """
+    weak, strong, ranking = pair.weak, pair.strong, scored.ranking
+    length = np.array([float(len(p)) for p in pair.prompts])
+    rankings = {"scorer": ranking, "length": length}
+    domain = pair.values(holdout) if holdout else pair.domain()
+    if domain is not None:
+        rankings["domain_prior"] = domain_prior(pair, domain)
+    drawn = metrics.bootstrap(rankings, weak, strong, seed=seed, draws=draws)
+    quality = metrics.quality_at(SHARES, ranking, weak, strong)
+    policy = one_cut(CUT) if policy is None else policy
+    chosen = to_strong(policy, scored, scorer)
+    out: dict[str, Any] = {
+        "n": len(pair),
+        "weak": _short(weak.mean()),
+        "strong": _short(strong.mean()),
+        "apgr": _short(metrics.apgr(ranking, weak, strong)),
+        "apgr_ci": _span(drawn.interval("scorer")),
+        "cpt50": _short(metrics.share_for(0.5, ranking, weak, strong)),
+        "cpt80": _short(metrics.share_for(0.8, ranking, weak, strong)),
+        "random": 0.5,
+        "length": _short(metrics.apgr(length, weak, strong)),
+        "length_ci": _span(drawn.interval("length")),
+        "oracle": _short(metrics.apgr(strong - weak, weak, strong)),
+        "auroc": _short(metrics.auroc(ranking, weak < 0.5)),
+        "auroc_gain": _short(metrics.auroc(ranking, strong > weak)),
+        "against_length": _span(drawn.difference("scorer", "length")),
+        "abstained": int(np.isnan(scored.values).sum()),
+        "ece": _short(_ece(scored, weak)),
+        "at_share": {f"{s:g}": _short(q) for s, q in zip(FIXED_SHARES, metrics.quality_at(np.array(FIXED_SHARES), ranking, weak, strong), strict=True)},
+        "at_policy": {
+            "policy": policy.name,
+            "strong_share": _short(chosen.mean()),
+            "quality": _short(np.where(chosen, strong, weak).mean()),
+        },
+        "aiq": _short(metrics.aiq([((1 + scouts) * costs[0] + s * (costs[1] - (0 if scouts else costs[0])), q) for s, q in zip(SHARES, quality, strict=True)])),
+        "aiq_no_router": _short(metrics.aiq([(costs[0], float(weak.mean())), (costs[1], float(strong.mean()))])),
+        "curve": [[_short(s), _short(q)] for s, q in zip(SHARES, quality, strict=True)],
+        "seed": seed,
+        "draws": draws,
+        "data": {"file": pair.table.path.name, "sha256": pair.table.digest},
+    }  # fmt: skip
+    if scouts:
+        out["calls"] = {"weak": 1, "scouts": scouts, "strong": out["at_policy"]["strong_share"]}
+    if domain is not None:
+        out["domain_prior"] = _short(metrics.apgr(rankings["domain_prior"], weak, strong))
+        out["domain_prior_ci"] = _span(drawn.interval("domain_prior"))
+        out["against_domain_prior"] = _span(drawn.difference("scorer", "domain_prior"))
+        out["by_domain"] = by_domain(pair, ranking, domain)
+    return out
+
+
+def _ece(scored: Scored, weak: Floats) -> float | None:
+    known = ~np.isnan(scored.values)
+    if int(known.sum()) < 2:
+        return None
+    return metrics.calibration_error(scored.values[known], 1.0 - weak[known])
+
+
+def by_domain(pair: Pair, ranking: Floats, domain: Sequence[str]) -> list[dict[str, Any]]:
+    """One row per domain, largest first."""
+    names = np.array(domain, dtype=str)
+    out: list[dict[str, Any]] = []
+    for name in sorted(set(names.tolist()), key=lambda v: (-int((names == v).sum()), v)):
+        at = names == name
+        w, s = pair.weak[at], pair.strong[at]
+        value = metrics.apgr(ranking[at], w, s)
+        out.append(
+            {
+                "domain": name,
+                "n": int(at.sum()),
+                "weak": _short(w.mean()),
+                "strong": _short(s.mean()),
+                "apgr": _short(value),
+            }
+        )
+    return out
+
+
+def sweep(pair: Pair, scored: Scored, points: int = 100) -> list[dict[str, Any]]:
+    """What each cut on the score would do, by `decide`; the scores are computed once and reused."""
+    values = scored.values
+    known = values[~np.isnan(values)]
+    inner = np.quantile(known, np.linspace(0.0, 1.0, max(2, points - 1))) if len(known) else np.array([0.5])
+    out: list[dict[str, Any]] = []
+    for cut in [*np.unique(inner), 1.01]:
+        strong = np.array(groups(one_cut(float(cut)), scored)) != "weak"
+        quality = np.where(strong, pair.strong, pair.weak).mean()
+        out.append({"threshold": _short(cut), "strong_share": _short(strong.mean()), "quality": _short(quality)})
+    return out

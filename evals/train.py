@@ -1,0 +1,216 @@
+"""`pointsman eval train`: a scorer for one pair of models, or the shipped general one.
+
+For a pair, each form of prompt with enough rows gets a head. Its views see the prompt differently (form,
+words, characters, kind of work), are fitted to expected gain, and are stacked by what they were worth on rows
+and on whole domains left out, so that the blend also holds on domains that training has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evals import cascade, cases, general
+from evals.cases import BadData, Pair
+from evals.decisions import Scored
+from evals.fit import (
+    Examples,
+    Fit,
+    Floats,
+    Ints,
+    boosted,
+    curve,
+    group_folds,
+    hashed,
+    head,
+    kernel,
+    length,
+    out_of_fold,
+    row_folds,
+    standing,
+)
+from router.scorers.features import DENSE, OPTIONS, SURFACE
+from router.scorers.heads import Gate, Head, Model
+from router.types import Score
+
+Progress = Callable[[str], None]
+
+LEAST = 150  # rows of one form of prompt that are worth a head of their own
+FOLDS = 4
+_ALL: Ints = np.arange(len(DENSE), dtype=np.int64)
+_FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
+_PEERS = 4  # other models that make the labels less noisy are used from this many on
+
+
+def views(n: int) -> dict[str, Fit]:
+    """The views of a pair's head, for `n` rows. Settings chosen by cross-validation on the shipped sets."""
+    points = min(800, n)
+    return {
+        "form": kernel(_FORM, gamma=0.01, ridge=10.0, points=points),
+        "work": kernel(_ALL, gamma=0.004, ridge=10.0, points=points),
+        "words": hashed("words", ridge=100.0),
+        "chars": hashed("chars", ridge=100.0),
+        "trees": boosted(_ALL, rounds=120, rate=0.05, leaves=8, least=40),
+    }
+
+
+# --- the target ------------------------------------------------------------------------------------------
+
+
+def smoothed_gain(pair: Pair) -> Floats:
+    """Strong minus weak, half of it replaced by what the file's other models say of the row, where there are enough.
+
+    One run of one model is a noisy label. How the other models did on the same row predicts the pair's gain
+    without that noise; the prediction is made out of fold.
+    """
+    gain = pair.strong - pair.weak
+    names = [c for c in pair.table.columns if c.startswith(("correct:", "score:"))]
+    used = []
+    for name in names:
+        values = cases.quality(pair.table, name)[pair.rows]
+        known = ~np.isnan(values)
+        same = np.array_equal(values[known], pair.weak[known]) or np.array_equal(values[known], pair.strong[known])
+        if known.mean() > 0.9 and not same:
+            used.append(np.where(known, values, np.nanmean(values)))
+    if len(used) < _PEERS:
+        return gain
+    m = np.stack(used, axis=1)
+    ease = m.mean(axis=1)
+    m = np.column_stack([m, ease, ease**2, ease**3])
+    told = np.zeros(len(pair))
+    for held in row_folds(len(pair), 5, seed=3):
+        rest = np.setdiff1d(np.arange(len(pair)), held)
+        centre = m[rest].mean(0)
+        a = m[rest] - centre
+        w = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
+        told[held] = (m[held] - centre) @ w + gain[rest].mean()
+    return 0.5 * gain + 0.5 * told
+
+
+# --- heads -----------------------------------------------------------------------------------------------
+
+
+def stacked(
+    name: str, x: Examples, y: Floats, gain: Floats, fail: Floats, groups: Sequence[str] | None, say: Progress
+) -> Head:
+    """One head: views fitted to `y`, stacked for `gain`, calibrated to `fail`."""
+    fits = views(len(x))
+    rows = row_folds(len(x), FOLDS, seed=1)
+    by_row = [out_of_fold(f, x, y, rows) for f in fits.values()]
+    by_group: list[Floats] = []
+    if groups is not None and len(set(groups)) >= 3:
+        parts = group_folds(groups, FOLDS)
+        by_group = [out_of_fold(f, x, y, parts) for f in fits.values()]
+    weights = blend(by_row, by_group, gain)
+    say(f"head {name}: {len(x)} rows, " + ", ".join(f"{n} {w:.2f}" for n, w in zip(fits, weights, strict=True)))
+    kept = [i for i, w in enumerate(weights) if w > 0.02]
+    chosen = list(fits.values())
+    return head(name, x, y, [chosen[i] for i in kept], [weights[i] for i in kept], [by_row[i] for i in kept], fail)
+
+
+def blend(by_row: Sequence[Floats], by_group: Sequence[Floats], gain: Floats) -> list[float]:
+    """Weights of the views: non-negative least squares on both kinds of held-out predictions, half-way to equal."""
+    from scipy.optimize import nnls
+
+    blocks: list[Floats] = []
+    for views_ in (by_row, by_group):
+        if views_:
+            blocks.append(np.column_stack([(v - v.mean()) / standing(v)[1] for v in views_]))
+    a = np.vstack(blocks)
+    y = np.concatenate([gain - gain.mean()] * len(blocks))
+    found, _ = nnls(a, y)
+    total = float(found.sum())
+    equal = np.full(len(by_row), 1.0 / len(by_row))
+    mixed = equal if total <= 0 else 0.5 * found / total + 0.5 * equal
+    return [float(w) for w in mixed]
+
+
+def by_length(x: Examples, fail: Floats) -> Head:
+    """For forms of prompt that training has not seen: longer is harder."""
+    sizes = x.dense[:, 0].astype(np.float64)
+    centre, spread = standing(sizes)
+    xs, ys = curve((sizes - centre) / spread, fail)
+    return Head(
+        name="length", views=(length(x, fail),), weights=(1.0 / spread,), bias=-centre / spread, knots_x=xs, knots_y=ys
+    )
+
+
+def for_pair(pair: Pair, *, groups: str | None = None, say: Progress = lambda line: None) -> Model:
+    """A scorer for one pair. `groups` names the domain column; found by its usual names when None."""
+    x = Examples(pair.prompts)
+    domain = pair.values(groups) if groups is not None else pair.domain()
+    gain, fail = pair.strong - pair.weak, 1.0 - pair.weak
+    target = smoothed_gain(pair)
+    heads = {"length": by_length(x, fail)}
+    exam = x.options >= 3
+    names = {"exam": "", "open": ""}
+    for name, rows in (("exam", exam), ("open", ~exam)):
+        at = np.flatnonzero(rows)
+        if len(at) < min(LEAST, len(x) // 2):
+            continue
+        part = None if domain is None else [domain[i] for i in at]
+        heads[name] = stacked(name, x.take(at), target[at], gain[at], fail[at], part, say)
+        names[name] = name
+    gate = Gate(
+        few=names["exam"] or "length", many=names["exam"] or "length", problem="", open=names["open"] or "length"
+    )
+    notes: dict[str, Any] = {"kind": "pair", "rows": len(x), "data": pair.table.digest}
+    return Model(heads=heads, gate=gate, support=None, notes=notes)
+
+
+def model(data: Sequence[Path], weak: str | None, strong: str | None, holdout: str | None, say: Progress) -> Model:
+    """What `eval train` writes: for the pair, or the general scorer without one."""
+    if weak is None or strong is None:
+        if data:
+            raise BadData("the general scorer is built from evals/data; name --weak and --strong to train on a file")
+        return general.train(say)
+    return for_pair(pairs(data, weak, strong), groups=holdout, say=say)
+
+
+def pairs(data: Sequence[Path], weak: str | None, strong: str | None) -> Pair:
+    """The pair's rows in several files as one. Raises `BadData`."""
+    if not data or weak is None or strong is None:
+        raise BadData("training for a pair needs --data FILE, --weak COLUMN and --strong COLUMN")
+    found = [cases.pair(cases.read(d), weak, strong) for d in data]
+    return found[0] if len(found) == 1 else join(found)
+
+
+def join(pairs: Sequence[Pair]) -> Pair:
+    """The rows of several files as one; only columns that all of them have are kept."""
+    shared = [c for c in pairs[0].table.columns if all(c in p.table.columns for p in pairs)]
+    columns = {c: [p.table.columns[c][i] for p in pairs for i in p.rows] for c in shared}
+    table = cases.Table(path=pairs[0].table.path, columns=columns, digest="+".join(p.table.digest[:16] for p in pairs))
+    rows: NDArray[np.int64] = np.arange(sum(map(len, pairs)), dtype=np.int64)
+    return Pair(
+        table=table,
+        rows=rows,
+        prompts=[t for p in pairs for t in p.prompts],
+        weak=np.concatenate([p.weak for p in pairs]),
+        strong=np.concatenate([p.strong for p in pairs]),
+    )
+
+
+# --- cascades --------------------------------------------------------------------------------------------
+
+
+def cascade_scores(pair: Pair, told: cascade.Told, scorer: str, parts: Sequence[Ints] | None, say: Progress) -> Scored:
+    """A cascade's scores: out of fold where `parts` are given, else by the artifact `scorer`."""
+    if parts is None:
+        values = cascade.read(Path(scorer)).scores(pair.prompts, told)
+    else:
+        values = np.zeros(len(pair))
+        for i, held in enumerate(parts, 1):
+            rest = np.setdiff1d(np.arange(len(pair)), held)
+            made = cascade.fit(pair.take(rest), told.take(rest), smoothed_gain(pair.take(rest)))
+            values[held] = made.scores([pair.prompts[r] for r in held], told.take(held))
+            say(f"fold {i} of {len(parts)}: {len(held)} rows held out")
+    return Scored(answers=[Score(scorer="cascade", value=float(v)) for v in np.clip(values, 0.0, 1.0)])
+
+
+def write_cascade(pair: Pair, told: cascade.Told, out: Path) -> None:
+    """Fit on all rows and write the artifact."""
+    cascade.fit(pair, told, smoothed_gain(pair)).save(out)
