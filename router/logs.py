@@ -143,10 +143,11 @@ def _request(of: Record) -> dict[str, Any]:
 
 
 def _fields(line: logging.LogRecord) -> dict[str, Any]:
+    """The line's own fields, without secrets."""
     record = getattr(line, "record", None)
     if isinstance(record, Record):
-        return _request(record)
-    return {name: value for name, value in line.__dict__.items() if name not in _PLAIN}
+        return _request(record)  # names and numbers of the gateway's own: nothing to search
+    return {name: _clean(value) for name, value in line.__dict__.items() if name not in _PLAIN}
 
 
 class Json(logging.Formatter):
@@ -159,7 +160,7 @@ class Json(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": without_secrets(record.getMessage()),
-            **{name: _clean(value) for name, value in _fields(record).items()},
+            **_fields(record),
         }
         if record.exc_info:
             record.exc_text = record.exc_text or self.formatException(record.exc_info)
