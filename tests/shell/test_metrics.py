@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -291,3 +293,19 @@ def test_totals_kept_elsewhere_are_read_at_the_scrape():
     metrics.count("records_dropped", lambda: dropped[0])
     dropped[0] = 7
     assert values(metrics, "pointsman_records_dropped_total") == {(): 7}
+
+
+def test_the_operators_table_lists_every_metric_with_its_labels():
+    metrics = used()
+    metrics.count("records_written", lambda: 0)
+    metrics.count("records_dropped", lambda: 0)
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    rows = re.findall(r"^\| `(pointsman_\w+)` \| ([\w, ]*)\|", page, re.MULTILINE)
+    listed = {name: {label.strip() for label in labels.split(",") if label.strip()} for name, labels in rows}
+    rendered = {
+        f"{name}_total" if family.type == "counter" else name: {label for s in family.samples for label in s.labels}
+        - {"le"}
+        for name, family in parsed(metrics).items()
+        if name.startswith("pointsman_")
+    }
+    assert listed == rendered
