@@ -90,6 +90,15 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
             yield document.mistake((*base, "set", name), f"the field {name} is the gateway's own to set", at_key=True)
 
 
+def literal_keys(document: Document) -> Iterator[Mistake]:
+    """Keys that stand in the file itself: a warning, because files are copied, committed and read by others."""
+    for name, body in (mapping(document.data.get("deployments")) or {}).items():
+        path: Path = ("deployments", name, "api_key")
+        key = (mapping(body) or {}).get("api_key")
+        if isinstance(key, str) and key not in ("", "none") and path not in document.raw:
+            yield document.mistake(path, "a key stands in this file; write ${NAME}, and set that variable")
+
+
 def check_scorer(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:
     """Mistakes in one scorer."""
     yield from check_options(document, ("scorers", scorer.name), SCORERS, scorer.kind, scorer.options)

@@ -62,7 +62,7 @@ def check_groups(document: Document, names: Known) -> Iterator[Mistake]:
 def unused_deployments(document: Document) -> Iterator[Mistake]:
     """Deployments that no group names: a warning."""
     groups = mapping(document.data.get("groups")) or {}
-    used = {one for body in groups.values() for one in items((mapping(body) or {}).get("deployments"))}
+    used = [one for body in groups.values() for one in items((mapping(body) or {}).get("deployments"))]
     for name in mapping(document.data.get("deployments")) or {}:
         if name not in used:
             yield document.mistake(("deployments", name), "no group uses this deployment", at_key=True)

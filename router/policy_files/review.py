@@ -70,22 +70,30 @@ def review(directory: FilePath, environ: Mapping[str, str] | None = None) -> Rev
         mistakes.append(_file_mistake(directory / GROUPS, "this file is missing; it names groups and deployments"))
     if not set(files) - {GROUPS, SCORERS}:
         mistakes.append(_file_mistake(directory, "no policy here; add a file such as default.yaml"))
-    return _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes)
+    odd = [_file_mistake(path, "is not read: files end in .yaml") for path in sorted(directory.glob("*.yml"))]
+    return _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes, warnings=odd)
 
 
-def _judge(documents: Mapping[str, Document], *, has_scorers: bool, digest: str, mistakes: list[Mistake]) -> Review:
+def _judge(
+    documents: Mapping[str, Document],
+    *,
+    has_scorers: bool,
+    digest: str,
+    mistakes: list[Mistake],
+    warnings: list[Mistake],
+) -> Review:
     groups_file, scorers_file = documents.get(GROUPS), documents.get(SCORERS)
     policy_files = [document for name, document in documents.items() if name not in (GROUPS, SCORERS)]
     groups: dict[str, Group] = {}
     deployments: dict[str, Deployment] = {}
     scorers: dict[str, ScorerSpec] = {} if has_scorers else dict(DEFAULT_SCORERS)
     policies: list[tuple[Document, Policy]] = []
-    warnings: list[Mistake] = []
     names = references.known(groups_file, scorers_file, list(DEFAULT_SCORERS), has_scorers)
     if groups_file is not None:
         mistakes.extend(_parse_groups(groups_file, groups, deployments))
         mistakes.extend(references.check_groups(groups_file, names))
         warnings.extend(references.unused_deployments(groups_file))
+        warnings.extend(checks.literal_keys(groups_file))
     if scorers_file is not None:
         mistakes.extend(_parse_scorers(scorers_file, scorers))
     for document in policy_files:

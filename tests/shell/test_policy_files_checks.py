@@ -318,15 +318,19 @@ def test_nothing_is_said_of_names_whose_file_cannot_be_read(tmp_path: Path) -> N
 
 
 def test_what_is_allowed_yet_odd_is_a_warning(tmp_path: Path) -> None:
-    groups = GROUPS + "  spare: {upstream: local}\n"
+    groups = GROUPS.replace("api_key: none}", "api_key: sk-1}") + "  spare: {upstream: local}\n"
+    (tmp_path / "old.yml").write_text("")
     folder = write(tmp_path, groups=groups, default=POLICY + "target: {large_share: {at_most: 0.3}}\n")
     found = review(folder, {})
     assert found.config is not None
     assert [f"{Path(one.file).name}:{one.line}: {one.path}" for one in found.warnings] == [
+        "old.yml:1: (file)",
         "groups.yaml:10: deployments.spare",
+        "groups.yaml:9: deployments.large-b.api_key",
         "default.yaml:7: target",
         "default.yaml:1: (file)",
     ]
+    assert "sk-1" not in "".join(one.message for one in found.warnings)
 
 
 # --- examples --------------------------------------------------------------------------------------------
