@@ -6,6 +6,7 @@ knows nothing of either.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -13,13 +14,16 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 class Batcher(Generic[T]):
-    """`put` costs well under a microsecond and never blocks: what does not fit is counted in `dropped`.
+    """`put` costs well under a microsecond and never blocks: what does not fit, or comes after the end, is counted
+    in `dropped`.
 
-    `drain` is called in the thread with a non-empty list; it may block, and must not raise. `stopping` is set
-    when `stop` is called, so that a `drain` that waits can give up. `idle` is called in the thread at its start,
-    after every batch and about every `idle_s` seconds, for rare chores.
+    `drain` is called in the thread with a non-empty list; it may block. If it raises, its list is dropped.
+    `stopping` is set when `stop` is called, so that a `drain` that waits can give up. `idle` is called in the thread
+    at its start, after every batch and about every `idle_s` seconds, for rare chores.
     """
 
     def __init__(
@@ -45,6 +49,7 @@ class Batcher(Generic[T]):
         self._wake = threading.Event()
         self._awake = False
         self._flushes: list[threading.Event] = []
+        self._flushing = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -63,7 +68,8 @@ class Batcher(Generic[T]):
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Waits until everything put before has been through `drain`; False when that took too long."""
         done = threading.Event()
-        self._flushes.append(done)
+        with self._flushing:
+            self._flushes.append(done)
         self._wake.set()
         return done.wait(timeout_s)
 
@@ -78,24 +84,37 @@ class Batcher(Generic[T]):
         return len(self._queue)
 
     def _run(self) -> None:
-        if self._idle is not None:
-            self._idle()
+        self._rest()
         while True:
             self._wake.wait(self._idle_s)
             self._wake.clear()
             if not self._flushes:
                 self.stopping.wait(self._linger_s)  # let a batch gather
             self._awake = False  # before emptying: a later put wakes the next round
-            flushes, self._flushes = self._flushes, []
+            with self._flushing:
+                flushes, self._flushes = self._flushes, []
             self._empty()
             for done in flushes:
                 done.set()
-            if self._idle is not None:
-                self._idle()
+            self._rest()
             if self.stopping.is_set() and not self._queue:
+                self._limit = 0
                 return
 
     def _empty(self) -> None:
         queue = self._queue
         while queue:
-            self._drain([queue.popleft() for _ in range(min(len(queue), self._batch))])
+            items = [queue.popleft() for _ in range(min(len(queue), self._batch))]
+            try:
+                self._drain(items)
+            except Exception:  # the thread's seam: a mistake in one batch must not end the work
+                self.dropped += len(items)
+                log.exception("%s: %d items dropped by an internal error", self._thread.name, len(items))
+
+    def _rest(self) -> None:
+        if self._idle is None:
+            return
+        try:
+            self._idle()
+        except Exception:  # the same seam
+            log.exception("%s: internal error in a chore", self._thread.name)
