@@ -247,7 +247,6 @@ def blank(response_id: str, model: str) -> dict[str, Any]:
         "tool_choice": "auto",
         "tools": [],
         "top_p": None,
-        "usage": None,
     }
 
 
