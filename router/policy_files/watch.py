@@ -1,34 +1,84 @@
-"""Says when the configuration directory has changed. What is done then is the caller's."""
+"""Says when the configuration directory has changed. What is done then is the caller's.
+
+The kernel's notices tell of most changes at once. They do not tell of a directory that is replaced as a whole, of a
+file behind a link, or of a file on a network share, so the files' stamps are compared every `POLL_S` too.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path as FilePath
 
 from router.policy_files.files import is_config_file
 
-# Editors and `kubectl` write in several steps; the wait joins them, and stays far below the promised 2 s.
+# Editors write in several steps, and the wait joins them. Together with the poll it stays below the promised 2 s.
 DEBOUNCE_MS = 300
 STEP_MS = 50
+POLL_S = 1.0
+
+Stamp = tuple[int, ...]
 
 
 async def watch(
     directory: FilePath, on_change: Callable[[], Awaitable[object]], stop: asyncio.Event | None = None
 ) -> None:
-    """Await `on_change` after every burst of changes to the files, until cancelled or `stop` is set.
+    """Await `on_change` after every burst of changes to the files, until cancelled or `stop` is set."""
+    seen = stamps(directory)
+    stop = stop or asyncio.Event()
+    while not stop.is_set():
+        folder = _stamp(directory, inside=False)
+        async with aclosing(_notices(directory, stop)) as notices:
+            async for noticed in notices:
+                now = stamps(directory)
+                if noticed or now != seen:
+                    seen = now
+                    await on_change()
+                if _stamp(directory, inside=False) != folder:
+                    break  # the notices are of a directory that is no longer there
 
-    Mounted ConfigMaps change by swapping a hidden link, so a change to a hidden entry counts too.
-    """
+
+def stamps(directory: FilePath) -> dict[str, Stamp]:
+    """What tells one state of the files from another without reading them; links are followed."""
+    try:
+        return {path.name: _stamp(path, inside=True) for path in directory.iterdir() if is_config_file(path)}
+    except OSError:
+        return {}
+
+
+async def _notices(directory: FilePath, stop: asyncio.Event) -> AsyncGenerator[bool, None]:
+    """True for a change that the kernel tells of, False every `POLL_S` without one; ends with `stop`."""
     import watchfiles  # only a gateway watches, and `pointsman check` is to start fast
 
-    changes: AsyncIterator[object] = watchfiles.awatch(  # pyright: ignore[reportUnknownMemberType] - anyio's Event
-        directory, watch_filter=_counts, debounce=DEBOUNCE_MS, step=STEP_MS, stop_event=stop, recursive=False
+    changes: AsyncGenerator[set[object], None] = watchfiles.awatch(  # pyright: ignore - its type names anyio's Event
+        directory,
+        watch_filter=_counts,
+        debounce=DEBOUNCE_MS,
+        step=STEP_MS,
+        stop_event=stop,
+        rust_timeout=int(POLL_S * 1000),
+        yield_on_timeout=True,
+        recursive=False,
     )
-    async for _ in changes:
-        await on_change()
+    try:
+        async with aclosing(changes):
+            async for noticed in changes:
+                yield bool(noticed)
+    except FileNotFoundError:  # there is no directory to be told of: wait for one to come
+        await asyncio.sleep(POLL_S)
+        yield False
 
 
 def _counts(_: object, path: str) -> bool:
+    """Mounted ConfigMaps change by swapping the hidden link `..data`."""
     file = FilePath(path)
     return is_config_file(file) or file.name == "..data"
+
+
+def _stamp(path: FilePath, *, inside: bool) -> Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, *((found.st_mtime_ns, found.st_size) if inside else ()))

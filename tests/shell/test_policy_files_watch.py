@@ -116,3 +116,41 @@ async def test_a_mounted_config_map_is_noticed_when_its_link_is_swapped(tmp_path
         (mount / "..data_tmp").rename(mount / "..data")
         await seen.until(lambda said: said not in (before, "refused"))
     assert load(mount, {}).deployments["small-a"].base_url.endswith("9009/v1")
+
+
+async def test_a_directory_that_is_replaced_as_a_whole_is_noticed(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.mkdir()
+    before = load(write(config), {}).digest
+    async with watching(config) as seen:
+        config.rename(tmp_path / "old")
+        await seen.until(lambda said: said == "refused")
+        config.mkdir()
+        write(config, default=POLICY.replace("0.5", "0.6"))
+        await seen.until(lambda said: said not in (before, "refused"))
+        (config / "default.yaml").write_text(POLICY)
+        await seen.until(lambda said: said == before)
+
+
+async def test_a_linked_directory_is_noticed_when_its_link_is_swapped(tmp_path: Path) -> None:
+    for name, port in (("one", "9001"), ("two", "9009")):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, groups=GROUPS.replace("9001", port))
+    current = tmp_path / "current"
+    current.symlink_to("one")
+    before = load(current, {}).digest
+    async with watching(current) as seen:
+        (tmp_path / "next").symlink_to("two")
+        (tmp_path / "next").rename(current)
+        await seen.until(lambda said: said not in (before, "refused"))
+
+
+async def test_a_linked_file_is_noticed_when_what_it_leads_to_changes(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (folder / "default.yaml").rename(elsewhere / "policy")
+    (folder / "default.yaml").symlink_to(elsewhere / "policy")
+    before = load(folder, {}).digest
+    async with watching(folder) as seen:
+        (elsewhere / "policy").write_text(POLICY.replace("0.5", "0.6"))
+        await seen.until(lambda said: said not in (before, "refused"))
