@@ -175,6 +175,11 @@ def test_a_group_that_the_order_does_not_name_may_be_taken_and_is_not_left():
     assert decided(signals=Signals(tool_errors=3), session=pinned("vision")).group == "vision"
 
 
+def test_between_groups_that_the_order_does_not_name_nothing_is_up():
+    audio = replace(POLICY, routes=(Route(name="audio", when=When(tools=1), group="audio"), *POLICY.routes))
+    assert decided(audio, Signals(tools=1), session=pinned("vision")).group == "vision"
+
+
 def test_upgrade_never_holds_a_conversation_at_user_turns_too():
     held = replace(POLICY, pin=Pin(upgrade="never"))
     assert decided(held, Signals(tool_errors=2), session=pinned("small")).group == "small"

@@ -31,6 +31,7 @@ from router.policy import Asked
 from router.types import Attempt, Config, Decision, Deployment, Group, Load, Plan, Policy, Signals, Target
 
 POLICY = Policy(name="p", models=("auto",), default="large", fallback={"small": ("large",), "large": ("small",)})
+ALONE = replace(POLICY, fallback={})
 
 
 def config(groups: Mapping[str, tuple[str, ...]], **options: dict[str, Any]) -> Config:
@@ -104,6 +105,13 @@ def test_L10_ties_are_shared_evenly():
     assert all(abs(n / 4000 - 0.25) <= 0.01 for n in firsts.values())
     assert len(seconds) == 12
     assert all(abs(n / 4000 - 1 / 12) <= 0.01 for n in seconds.values())
+
+
+def test_L10_two_equals_share_evenly():
+    firsts = Counter(order(plan(to("large"), ALONE, TWO, Load(), Signals(), i / 100))[0] for i in range(100))
+    assert firsts == {"l1": 50, "l2": 50}
+    busy = Load(in_flight={"l1": 1})
+    assert {order(plan(to("large"), ALONE, TWO, busy, Signals(), i / 100))[0] for i in range(100)} == {"l2"}
 
 
 def test_L10_shares_stay_even_while_requests_come_and_go_with_cancels_and_a_count_below_zero():
@@ -195,7 +203,6 @@ def test_a_prompt_that_fits_nowhere_by_estimate_gets_one_try_at_the_widest_windo
 
 # --- everything is cooling -------------------------------------------------------------------------------
 
-ALONE = replace(POLICY, fallback={})
 ONE = config({"large": ("a",)})
 THREE = config({"large": ("a", "b", "c")})
 
@@ -372,6 +379,18 @@ def test_L13_after_an_overflow_the_next_larger_window_is_tried_once():
         Attempt(deployment=first.deployment, group="large", status=400),
     ]
     assert after(made, again, overflow, WINDOWS) is None
+
+
+def test_L13_a_second_overflow_ends_the_request_though_a_still_larger_window_is_left():
+    growing = config(
+        {"large": ("a", "b", "c")},
+        a={"context_window": 1000}, b={"context_window": 2000}, c={"context_window": 4000},
+    )  # fmt: skip
+    made = plan(to("large"), ALONE, growing, Load(in_flight={"b": 1, "c": 2}), Signals(), 0.1)
+    overflow = status(400, PHRASINGS[0])
+    assert after(made, tried(made, 400), overflow, growing) == made.targets[1]
+    assert after(made, tried(made, 400, 400), overflow, growing) is None
+    assert after(made, tried(made, 503, 400), overflow, growing) == made.targets[2]
 
 
 def test_L13_with_no_larger_window_the_overflow_is_the_answer():
