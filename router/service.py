@@ -54,6 +54,7 @@ class Service:
         self.metrics = metrics
         self.health = health
         self._relay = Relay(health, metrics)
+        self._clock = LocalClock()
 
     async def serve(
         self, dialect: Dialect, codec: Codec, body: bytes, caller: Caller, exchange: Exchange, started: float
@@ -97,16 +98,17 @@ class Service:
         config = snapshot.config
         chosen = policies.select(config, request.model)
         flight.text = signals.user_text(request)
-        now = localtime()
+        now = asyncio.get_running_loop().time()
+        hour, weekday = self._clock.at(now)
         flight.signals = found = signals.extract(
             request,
             flight.caller,
             text=flight.text,
             named_headers=snapshot.named_headers,
-            hour=now.tm_hour,
-            weekday=now.tm_wday,
+            hour=hour,
+            weekday=weekday,
         )
-        flight.load = load = self.health.load(asyncio.get_running_loop().time())
+        flight.load = load = self.health.load(now)
         flight.policy = chosen
         flight.session_id, flight.session = await self._session(flight, chosen)
         scores = flight.scores
@@ -201,6 +203,24 @@ class Service:
         self.metrics.observe(written)
         self.recorder.write(written)
         log_request(written)
+
+
+class LocalClock:
+    """Local hour and weekday, read once in a while: the C library looks its time zone up on every call."""
+
+    PERIOD_S = 10.0
+
+    def __init__(self) -> None:
+        self._until = -1.0
+        self._at = (0, 0)
+
+    def at(self, now: float) -> tuple[int, int]:
+        """(hour 0..23, weekday with Monday 0); `now` is monotonic seconds."""
+        if now >= self._until:
+            local = localtime()
+            self._at = (local.tm_hour, local.tm_wday)
+            self._until = now + self.PERIOD_S
+        return self._at
 
 
 def log_request(written: Record) -> None:

@@ -140,6 +140,7 @@ def listener(app: Any, drain_s: float) -> Listener:
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="warning",
         access_log=False,
         server_header=False,
         date_header=False,

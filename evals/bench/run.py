@@ -98,7 +98,8 @@ def rss_mb(pid: int) -> float:
 @contextmanager
 def process(argv: list[str], core: int, port: int, env: Mapping[str, str] | None = None) -> Generator[int]:
     """A child pinned to one core, until it accepts connections; its process id."""
-    child = subprocess.Popen(argv, stdout=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+    said = tempfile.TemporaryFile()  # noqa: SIM115  closed below, after the child
+    child = subprocess.Popen(argv, stdout=said, stderr=said, env={**os.environ, **(env or {})})
     try:
         os.sched_setaffinity(child.pid, {core})
         until = time.monotonic() + 30
@@ -108,7 +109,9 @@ def process(argv: list[str], core: int, port: int, env: Mapping[str, str] | None
                 break
             except OSError:
                 if child.poll() is not None or time.monotonic() > until:
-                    raise SystemExit(f"bench: {argv[2:4]} did not start (exit {child.poll()})") from None
+                    said.seek(0)
+                    last = said.read()[-2000:].decode("utf-8", "replace")
+                    raise SystemExit(f"bench: {argv[2:4]} did not start (exit {child.poll()})\n{last}") from None
                 time.sleep(0.05)
         yield child.pid
     finally:
@@ -117,6 +120,7 @@ def process(argv: list[str], core: int, port: int, env: Mapping[str, str] | None
             child.wait(10)
         except subprocess.TimeoutExpired:
             child.kill()
+        said.close()
 
 
 GROUPS = """\

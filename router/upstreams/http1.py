@@ -276,7 +276,6 @@ class Pool:
                     self.port,
                     ssl=self._ssl,
                     server_hostname=self.host if self.tls else None,
-                    happy_eyeballs_delay=0.25,
                 )
         except TimeoutError as error:
             raise TimedOut("connect", self._connect_s) from error

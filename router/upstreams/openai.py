@@ -27,10 +27,9 @@ class OpenAIUpstream:
         head = self._heads.get(call.path)
         if head is None:
             head = self._heads[call.path] = self._head(pool, call.path)
-        extra = "".join(f"{name}: {value}\r\n" for name, value in call.headers.items())
-        return await pool.request(
-            head + f"{extra}content-length: {len(call.body)}\r\n\r\n".encode("latin-1"), call.body
-        )
+        if call.headers:
+            head += "".join([f"{name}: {value}\r\n" for name, value in call.headers.items()]).encode("latin-1")
+        return await pool.request(b"%bcontent-length: %d\r\n\r\n" % (head, len(call.body)), call.body)
 
     def _head(self, pool: Pool, path: str) -> bytes:
         lines = [
