@@ -46,7 +46,7 @@ ROWS: tuple[Row, ...] = (
     Row("stream", "stream", "stream", "stream"),
     Row("stream_options", "stream_options", "", "", note="chat: the gateway asks for usage itself"),
     Row("stream_options ", "", "", "stream_options"),
-    Row("max_tokens", "max_completion_tokens", "max_tokens", "max_output_tokens", note="messages: 8192 if absent"),
+    Row("max_tokens", "max_completion_tokens", "max_tokens", "max_output_tokens", note="8192 or >= 16, see below"),
     Row("max_tokens (old name)", "max_tokens", "max_tokens", "max_output_tokens", note="the smaller of the two"),
     Row("temperature", "temperature", "temperature", "temperature", plain=True, note="messages: cut to 1, and listed"),
     Row("top_p", "top_p", "top_p", "top_p", plain=True),
@@ -147,5 +147,5 @@ def _lose(field: str, row: Row, target: Dialect, said: Conversation) -> None:
 
 def plain(said: Conversation, target: Dialect) -> dict[str, Any]:
     """The fields of the target that keep their value."""
-    named = {row.name: row.field(target) for row in ROWS if row.plain}
-    return {named[name]: value for name, value in said.plain.items()}
+    named = {row.name: row.field(target) for row in ROWS if row.plain and row.field(target)}
+    return {named[name]: value for name, value in said.plain.items() if name in named}

@@ -38,6 +38,7 @@ from router.wire.parts import (
 )
 from router.wire.provenance import decrypted
 
+MIN_TOKENS = 16  # the API refuses a smaller limit, and clients ask for 1 to see whether a model is there
 # Records of what OpenAI's own tools did in earlier turns: not the conversation itself.
 _SERVER_ITEMS = (
     "web_search_call",
@@ -63,7 +64,7 @@ def read(body: dict[str, Any], target: Dialect) -> Conversation:
     elif given is not None:
         for at, item in enumerate(body_objects(given, "input")):
             _item(item, f"input[{at}]", said, target)
-    _options(body, said)
+    _options(body, said, target)
     _tools(objects(body.get("tools")), said)
     _choose(body.get("tool_choice"), said, target)
     parallel = body.get("parallel_tool_calls")
@@ -72,12 +73,14 @@ def read(body: dict[str, Any], target: Dialect) -> Conversation:
     return said
 
 
-def _options(body: dict[str, Any], said: Conversation) -> None:
+def _options(body: dict[str, Any], said: Conversation, target: Dialect) -> None:
     wanted, reasoning = mapping(body.get("text")), mapping(body.get("reasoning"))
     said.drop_rest("text", wanted, "format", "verbosity")
     said.drop_rest("reasoning", reasoning, "effort")
     said.effort = text(reasoning.get("effort")) or None
     if verbosity := wanted.get("verbosity"):
+        if target == "messages":
+            said.drop("text.verbosity")
         said.plain["verbosity"] = verbosity
     shape = mapping(wanted.get("format"))
     if shape.get("type") == "json_object":
@@ -92,7 +95,7 @@ def _options(body: dict[str, Any], said: Conversation) -> None:
         )
     include = body.get("include")
     for wish in include if is_array(include) else []:
-        if wish == "message.output_text.logprobs":
+        if wish == "message.output_text.logprobs" and target == "chat":
             said.plain["logprobs"] = True
         else:
             said.drop("include")
@@ -251,7 +254,9 @@ def write(said: Conversation) -> dict[str, Any]:
         if said.parallel is not None:
             body["parallel_tool_calls"] = said.parallel
     if said.max_tokens is not None:
-        body["max_output_tokens"] = said.max_tokens
+        body["max_output_tokens"] = max(said.max_tokens, MIN_TOKENS)
+        if said.max_tokens < MIN_TOKENS:
+            said.drop("max_tokens")
     if said.stop:
         said.drop("stop")
     wanted: dict[str, Any] = {}
@@ -287,12 +292,21 @@ def _items(message: Message, said: Conversation) -> list[dict[str, Any]]:
                 content.append(_write_part(part, said, answer=message.role == "assistant"))
             continue
         if content and message.role == "assistant":
-            items.append({"type": "message", "role": "assistant", "content": content})
+            items.append(_write_message(message.role, content))
             content = []
         items.append(item)
     if content:  # a user's words stand after the outputs of the calls, as those must follow the calls
-        items.append({"type": "message", "role": message.role, "content": content})
+        items.append(_write_message(message.role, content))
     return items
+
+
+def _write_message(role: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    """An earlier answer is words, or, where it holds a refusal, an output item with all that one must have."""
+    if role != "assistant":
+        return {"type": "message", "role": role, "content": content}
+    if all(part["type"] == "output_text" for part in content):
+        return {"type": "message", "role": role, "content": "".join([part["text"] for part in content])}
+    return {"type": "message", "id": "msg_earlier", "role": role, "status": "completed", "content": content}
 
 
 def _write_item(part: Part, said: Conversation) -> dict[str, Any] | None:
@@ -330,7 +344,7 @@ def _write_part(part: Part, said: Conversation, *, answer: bool) -> dict[str, An
     match part:
         case Text():
             return {"type": "output_text" if answer else "input_text", "text": part.text} | (
-                {"annotations": []} if answer else {}
+                {"annotations": [], "logprobs": []} if answer else {}
             )
         case Refusal():
             return {"type": "refusal", "refusal": part.text}

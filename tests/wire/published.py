@@ -25,20 +25,23 @@ _DOCUMENT: dict[str, Any] = json.loads(
 )
 
 
-def _nullable(schema: Any) -> Any:
-    """OpenAPI 3.0's `nullable`, which the document still uses, as JSON Schema says it."""
+def _json_schema(schema: Any) -> Any:
+    """OpenAPI 3.0's `nullable`, which the document still uses, as JSON Schema says it; and `anyOf` for `oneOf`,
+    whose alternatives overlap in the document (a user's message is two of them)."""
     if isinstance(schema, list):
-        return [_nullable(item) for item in schema]
+        return [_json_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    inner = {key: _nullable(value) for key, value in schema.items() if key != "nullable"}
+    inner = {key: _json_schema(value) for key, value in schema.items() if key != "nullable"}
+    if isinstance(one_of := inner.pop("oneOf", None), list):
+        inner["anyOf"] = one_of
     return {"anyOf": [inner, {"type": "null"}]} if schema.get("nullable") is True else inner
 
 
 # The document forgets that the finish reason is null until the end; the service and OpenAI's own SDK do not.
 _CHOICE = _DOCUMENT["components"]["schemas"]["CreateChatCompletionStreamResponse"]["properties"]["choices"]["items"]
 _CHOICE["properties"]["finish_reason"]["nullable"] = True
-_DOCUMENT = _nullable(_DOCUMENT)
+_DOCUMENT = _json_schema(_DOCUMENT)
 _REGISTRY = Registry().with_resource("openai", Resource.from_contents(_DOCUMENT, default_specification=DRAFT202012))
 
 ANSWER = {"chat": "CreateChatCompletionResponse", "responses": "Response"}

@@ -22,7 +22,7 @@ BODIES: dict[Dialect, dict[str, Any]] = {
     "chat": {"model": "a", "messages": [{"role": "user", "content": "hi"}], "tools": TOOLS["chat"]},
     "messages": {
         "model": "a",
-        "max_tokens": 9,
+        "max_tokens": 99,
         "messages": [{"role": "user", "content": "hi"}],
         "tools": TOOLS["messages"],
     },
