@@ -12,10 +12,12 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+import msgspec
 
 from router import record as records
 from router.batch import Batcher
@@ -31,13 +33,17 @@ _SHORTEST_SECRET = 6  # a shorter value ("none", "test") would blot out ordinary
 _SECRET_KEYS = re.compile(r"key|token|secret|password|authorization", re.IGNORECASE)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
+FAILED = frozenset(("upstream_error", "upstream_truncated", "timeout", "refused"))  # logged at WARNING
+
 # Names that every LogRecord has; what is left came through `extra`.
-_PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "record", "taskName"}
+_PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-def request_fields(record: Record) -> dict[str, Any]:
-    """`extra` for the one line of a request; the line's fields are read from the record when it is formatted."""
-    return {"record": record}
+def request(record: Record) -> None:
+    """The one line of a request, read from its record by the writing thread: a request pays for an append."""
+    handler = _handler
+    if handler is not None and (handler.requests or record.outcome in FAILED):
+        handler.put(record)
 
 
 def configure(level: str | None = None, stream: TextIO | None = None, form: str | None = None) -> Handler:
@@ -51,8 +57,11 @@ def configure(level: str | None = None, stream: TextIO | None = None, form: str 
         root.removeHandler(old)
         old.close()
     root.addHandler(handler)
+    global _handler
+    _handler = handler
     name = (level or os.environ.get(LEVEL_VARIABLE) or "info").upper()
     root.setLevel(logging.getLevelNamesMapping().get(name, logging.INFO))
+    handler.requests = root.level <= logging.INFO
     for chatty in ("httpx", "httpcore", "asyncio", "watchfiles", "sqlalchemy"):
         logging.getLogger(chatty).setLevel(max(root.level, logging.WARNING))
     return handler
@@ -144,19 +153,33 @@ def _request(of: Record) -> dict[str, Any]:
 
 def _fields(line: logging.LogRecord) -> dict[str, Any]:
     """The line's own fields, without secrets."""
-    record = getattr(line, "record", None)
-    if isinstance(record, Record):
-        return _request(record)  # names and numbers of the gateway's own: nothing to search
     return {name: _clean(value) for name, value in line.__dict__.items() if name not in _PLAIN}
 
 
-class Json(logging.Formatter):
+class Lines(logging.Formatter):
+    """A formatter that also knows a request's line, made of names and numbers of the gateway's own."""
+
+    def request(self, record: Record) -> str:
+        raise NotImplementedError
+
+
+class Json(Lines):
     """One object a line, in ASCII: what is not ASCII is escaped, line ends of every kind with it."""
 
+    def request(self, record: Record) -> str:
+        line = {
+            "time": _iso(record.time),
+            "level": "warning" if record.outcome in FAILED else "info",
+            "logger": "pointsman.request",
+            "message": "request",
+            **_request(record),
+        }
+        text = _encode(line)
+        return text.decode() if text.isascii() else json.dumps(line, ensure_ascii=True)
+
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
-            "time": time.replace("+00:00", "Z"),
+            "time": _iso(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": without_secrets(record.getMessage()),
@@ -169,24 +192,34 @@ class Json(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=lambda value: without_secrets(str(value)))
 
 
-class Human(logging.Formatter):
+class Human(Lines):
     """For a terminal: time, level, message, then the fields that say something."""
 
+    def request(self, record: Record) -> str:
+        level = "warning" if record.outcome in FAILED else "info"
+        return f"{_local(record.time)} {level:7} {_escaped(_sentence(record))}"
+
     def format(self, record: logging.LogRecord) -> str:
-        shown = getattr(record, "record", None)
-        if isinstance(shown, Record):
-            text = _sentence(shown)
-        else:
-            extra = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-            text = f"{record.getMessage()} {extra}".rstrip()
-        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
-        line = f"{time} {record.levelname.lower():7} {_escaped(without_secrets(text))}"
+        extra = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        text = f"{record.getMessage()} {extra}".rstrip()
+        line = f"{_local(record.created)} {record.levelname.lower():7} {_escaped(without_secrets(text))}"
         if record.exc_info:
             record.exc_text = record.exc_text or self.formatException(record.exc_info)
         if record.exc_text:
             trace = without_secrets(record.exc_text).splitlines()
             line = "\n".join([line, *(f"         | {_escaped(part)}" for part in trace)])
         return line
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _iso(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _local(time: float) -> str:
+    return datetime.fromtimestamp(time).astimezone().strftime("%H:%M:%S")
 
 
 def _sentence(of: Record) -> str:
@@ -214,11 +247,14 @@ def _escaped(text: str) -> str:
 class Handler(logging.Handler):
     """Warnings and worse are written at once; the rest by a thread, many at a time, and counted when lost."""
 
-    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+    def __init__(self, stream: TextIO, lines: Lines) -> None:
         super().__init__()
-        self.setFormatter(formatter)
+        self.setFormatter(lines)
+        self.requests = True  # whether requests that went well get a line
+        self._lines = lines
         self._stream = stream
-        self._batcher = Batcher[logging.LogRecord]("log", self._write, limit=50_000, linger_s=0.05)
+        self._batcher = Batcher[logging.LogRecord | Record]("log", self._write, limit=50_000, linger_s=0.1)
+        self.put: Callable[[Record], None] = self._batcher.put
         self._batcher.start()
 
     @property
@@ -238,9 +274,9 @@ class Handler(logging.Handler):
         self._batcher.stop(2.0)
         super().close()
 
-    def _write(self, lines: list[logging.LogRecord]) -> None:
+    def _write(self, lines: list[logging.LogRecord | Record]) -> None:
         try:
-            text = "".join([f"{self.format(line)}\n" for line in lines])
+            text = "".join([f"{self._text(line)}\n" for line in lines])
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError, TypeError) as error:  # a closed pipe; a message whose arguments do not fit
@@ -249,3 +285,9 @@ class Handler(logging.Handler):
                     self._write([line])
             else:
                 self._batcher.dropped += len(lines)
+
+    def _text(self, line: logging.LogRecord | Record) -> str:
+        return self._lines.request(line) if isinstance(line, Record) else self.format(line)
+
+
+_handler: Handler | None = None  # the one that `configure` made last

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from hashlib import blake2b, sha256
+from hashlib import sha256
 from time import localtime, perf_counter, time
 
+from router import logs, record, signals
 from router import policy as policies
-from router import record, signals
 from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers, Watch
@@ -32,8 +32,6 @@ from router.types import (
     NeedScore,
     Outcome,
     Prompt,
-    Record,
-    Request,
     Score,
     Session,
 )
@@ -41,7 +39,6 @@ from router.types import (
 log = logging.getLogger("pointsman.service")
 
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
-SESSION_SAMPLE = 2048  # characters of each text that name a conversation without a session id
 
 
 class Service:
@@ -110,7 +107,7 @@ class Service:
         )
         flight.load = load = self.health.load(now)
         flight.policy = chosen
-        flight.session_id, flight.session = await self._session(flight, chosen)
+        flight.session = await self._session(flight, chosen)
         scores = flight.scores
         while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
             scores[step.scorer] = await self._score(flight, step.scorer, Prompt(text=flight.text, signals=found))
@@ -118,16 +115,21 @@ class Service:
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         return step
 
-    async def _session(self, flight: Flight, policy: policies.Selection) -> tuple[str | None, Session | None]:
-        if policy.pin is None:
-            return None, None
-        session_id = session_id_of(flight.request, flight.caller)
-        if session_id is None:
-            return None, None
+    async def _session(self, flight: Flight, policy: policies.Selection) -> Session | None:
+        """What the store remembers of the conversation, under any key that it may have been kept by."""
+        if isinstance(policy, policies.Asked):
+            return None
+        found = signals.conversation(flight.request, flight.caller)
+        if found is None:
+            return None
+        flight.session_id = found.key
         try:
-            return session_id, await self.store.session(session_id)
+            for key in found.known:
+                if (session := await self.store.session(key)) is not None:
+                    return session
         except ConnectionError:
-            return session_id, None  # the store counts its own failures; the request goes on without a pin
+            pass  # the store counts its own failures; the request goes on without a pin
+        return None
 
     async def _score(self, flight: Flight, name: str, prompt: Prompt) -> Score | Abstain:
         """One scorer's answer. A scorer that is missing or breaks abstains: the policy's default serves."""
@@ -148,13 +150,15 @@ class Service:
 
     async def _remember(self, flight: Flight) -> None:
         """Pin the conversation where it was served."""
-        decision, target, found, pin = flight.decision, flight.target, flight.signals, flight.policy.pin
-        if flight.session_id is None or decision is None or target is None or found is None or pin is None:
+        policy, decision, target, found = flight.policy, flight.decision, flight.target, flight.signals
+        if flight.session_id is None or decision is None or target is None or found is None:
             return
-        session = remember(flight.policy, found, decision, flight.session, key=flight.session_id, served=target)
+        if isinstance(policy, policies.Asked):
+            return
+        session = remember(policy, found, decision, flight.session, key=flight.session_id, served=target)
         if session is not None:
             with contextlib.suppress(ConnectionError):  # counted by the store
-                await self.store.touch(session, pin.ttl_s)
+                await self.store.touch(session, policies.ladder(policy).pin.ttl_s)
 
     async def _fail(self, flight: Flight, codec: Codec, exchange: Exchange, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""
@@ -202,7 +206,7 @@ class Service:
         )
         self.metrics.observe(written)
         self.recorder.write(written)
-        log_request(written)
+        logs.request(written)
 
 
 class LocalClock:
@@ -221,15 +225,6 @@ class LocalClock:
             self._at = (local.tm_hour, local.tm_wday)
             self._until = now + self.PERIOD_S
         return self._at
-
-
-def log_request(written: Record) -> None:
-    """One line a request, for those that turn it on (INFO); failures always (WARNING)."""
-    level = logging.INFO if written.outcome in ("ok", "client_error", "cancelled") else logging.WARNING
-    if log.isEnabledFor(level):
-        from router.logs import request_fields
-
-        log.log(level, "request", extra=request_fields(written))
 
 
 def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
@@ -281,19 +276,3 @@ def draw_of(request_id: str) -> float:
 def forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
     """The client's headers that upstreams may see, by allowlist."""
     return {name: headers[name] for name in FORWARDED if name in headers}
-
-
-def session_id_of(request: Request, caller: Caller) -> str | None:
-    """A digest that names the conversation: the client's own id, else what every turn of it begins with."""
-    said = caller.session or request.user
-    digest = blake2b(digest_size=16, key=caller.tenant.encode()[:64])
-    digest.update(request.model.encode())
-    if said:
-        digest.update(b"\0id\0" + said.encode())
-        return digest.hexdigest()
-    for turn in request.turns:
-        for text in turn.texts:
-            digest.update(text[:SESSION_SAMPLE].encode("utf-8", "surrogatepass") + b"\0")
-        if turn.role == "user":
-            return digest.hexdigest()
-    return None

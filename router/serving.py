@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ from typing import Any
 
 import click
 import uvicorn
+import uvloop
 from msgspec import Struct
 
 from router import admin, logs, policy_files, records, snapshots, state, store
@@ -57,6 +59,7 @@ class Gateway:
         self.options = options
         self.started = time.time()
         self.draining = False
+        self.ready = False  # local models have loaded
         self.health = Health()
         self.config_ok = True
         self.last_error: str | None = None
@@ -82,19 +85,26 @@ class Gateway:
 
     def unready(self) -> str | None:
         """Why this process should get no new traffic, or None."""
-        return "draining" if self.draining else None
+        if self.draining:
+            return "draining"
+        return None if self.ready else "starting"
+
+    async def wait_ready(self) -> None:
+        await snapshots.ready(self.snapshot)
+        self.ready = True
 
     async def reload(self) -> bool:
         """Put the files' present content in force, or keep the last good configuration and say why not."""
         async with self._reloading:
             old = self.snapshot
             try:
-                config = snapshots.load(self.options.config)
+                config = await asyncio.to_thread(snapshots.load, self.options.config)
                 if config == old.config:
                     self.config_ok, self.last_error = True, None
                     self.metrics.config(old.generation, ok=True)
                     return True
                 new = await snapshots.build(config, old)
+                await snapshots.ready(new)
             except ConfigError as error:
                 self.config_ok, self.last_error = False, error.message
                 self.metrics.config(old.generation, ok=False)
@@ -173,17 +183,19 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-async def run(options: Options, announce: Callable[[Gateway], None]) -> int:
+async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway], None]) -> int:
     """Serve until SIGTERM or SIGINT, then drain. Returns the exit code."""
     data, control = bind(options.host, options.port), bind(options.admin_host, options.admin_port)
     gateway = Gateway(options)
     try:
         await gateway.start()
+        token = os.environ.get(logs.ADMIN_TOKEN_VARIABLE) or None
+        gateway.metrics.count("log_lines_dropped", lambda: lines.dropped)
+        back = listener(admin.build(gateway, host=options.admin_host, token=token), 1.0)
     except ConfigError as error:
         click.echo(error.message, err=True)
         return 2
     front = listener(App(gateway.service, rest(gateway.service, gateway)), options.drain_s)
-    back = listener(admin.build(gateway), 1.0)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -191,11 +203,12 @@ async def run(options: Options, announce: Callable[[Gateway], None]) -> int:
     loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(gateway.reload()))
     serving = [asyncio.create_task(front.serve(sockets=[data])), asyncio.create_task(back.serve(sockets=[control]))]
     watching = asyncio.create_task(gateway.watch())
-    announce(gateway)
+    getting_ready = asyncio.create_task(_get_ready(gateway, announce))
     await asyncio.wait({asyncio.create_task(stopping.wait()), *serving}, return_when=asyncio.FIRST_COMPLETED)
     gateway.draining = True
     log.info("draining: no new work after %g s, streams may finish for %g s", options.pre_stop_s, options.drain_s)
     watching.cancel()
+    getting_ready.cancel()
     await asyncio.sleep(options.pre_stop_s if stopping.is_set() else 0)
     front.should_exit = True
     await serving[0]
@@ -205,16 +218,19 @@ async def run(options: Options, announce: Callable[[Gateway], None]) -> int:
     return 0
 
 
+async def _get_ready(gateway: Gateway, announce: Callable[[Gateway], None]) -> None:
+    await gateway.wait_ready()
+    announce(gateway)
+
+
 def serve(options: Options) -> int:
     """`pointsman serve`."""
-    logs.configure()
+    lines = logs.configure()
     try:
-        import uvloop
-
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run(options, announce))
-    except KeyboardInterrupt:
-        return 0
+            return runner.run(run(options, lines, announce))
+    finally:
+        lines.close()
 
 
 def announce(gateway: Gateway) -> None:

@@ -6,12 +6,13 @@ connections and child processes; scorers likewise.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 
 from router import policy_files, scorers, upstreams
-from router.errors import ConfigError
+from router.errors import CannotStart, ConfigError, Mistake
 from router.flight import Snapshot
 from router.policy import named_headers
 from router.record import book
@@ -19,6 +20,8 @@ from router.seams import Scorer, Upstream
 from router.types import Config
 
 log = logging.getLogger("pointsman.config")
+
+READY_S = 120.0  # a large local model on a slow disk
 
 
 async def build(config: Config, old: Snapshot | None) -> Snapshot:
@@ -34,8 +37,7 @@ async def build(config: Config, old: Snapshot | None) -> Snapshot:
             fresh.append(built[name])
     try:
         made = _scorers(config, old)
-        for upstream in fresh:
-            await upstream.start()
+        await asyncio.gather(*(_started(upstream) for upstream in fresh))
     except BaseException:
         for upstream in fresh:
             await upstream.aclose()
@@ -48,6 +50,23 @@ async def build(config: Config, old: Snapshot | None) -> Snapshot:
         named_headers=named_headers(config) | scorers.named_headers(config.scorers.values()),
         generation=1 if old is None else old.generation + 1,
     )
+
+
+async def _started(upstream: Upstream) -> None:
+    try:
+        await upstream.start()
+    except CannotStart as error:
+        path = f"deployments.{upstream.deployment.name}"
+        raise ConfigError([Mistake(file="groups.yaml", line=1, column=1, path=path, message=error.message)]) from None
+
+
+async def ready(snapshot: Snapshot) -> None:
+    """Wait for local models to load. One that does not is logged; its requests fall back meanwhile."""
+    for name, upstream in snapshot.upstreams.items():
+        try:
+            await upstream.wait_ready(READY_S)
+        except CannotStart as error:
+            log.error("deployment %s is not ready: %s", name, error.message)
 
 
 def _scorers(config: Config, old: Snapshot | None) -> Mapping[str, Scorer]:

@@ -20,6 +20,9 @@ class OpenAIUpstream:
     async def start(self) -> None:
         self._pool = Pool(self.deployment.base_url, connect_s=self.deployment.timeouts.connect_s)
 
+    async def wait_ready(self, timeout_s: float) -> None:
+        """A remote server is not ours to wait for."""
+
     async def open(self, call: Call) -> Reply:
         pool = self._pool
         if pool is None:

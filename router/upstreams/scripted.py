@@ -37,6 +37,9 @@ class ScriptedUpstream:
     async def start(self) -> None:
         pass
 
+    async def wait_ready(self, timeout_s: float) -> None:
+        pass
+
     async def open(self, call: Call) -> Reply:
         seen = Seen(path=call.path, headers=call.headers, body=call.body)
         self.seen = [*self.seen[-99:], seen]  # bounded: a demo may run for days

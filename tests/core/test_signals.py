@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import signals
-from router.signals import code_share, input_tokens, language, prefix_key, user_text
+from router.signals import code_share, conversation, input_tokens, language, user_text
 from router.signals.tools import failed
 from router.types import Caller, Request, Signals, ToolCall, ToolResult, Turn, When
 
@@ -291,29 +291,46 @@ OPENING = (system("It is 12:00."), user(REMINDER, "fix it"), called(arguments="{
 KEYED = Caller(id="r", tenant="t", key="k")
 
 
+def key(request_: Request, caller: Caller = KEYED) -> str:
+    found = conversation(request_, caller)
+    assert found is not None
+    return found.key
+
+
 def test_K06_requests_of_one_conversation_share_a_key_though_system_messages_change():
-    first = prefix_key(ask(*OPENING, answered()), KEYED)
-    later = prefix_key(
-        ask(system("It is 13:00."), user("fix it"), *OPENING[2:], answered(), said("ok"), user("go")), KEYED
-    )
+    first = key(ask(*OPENING, answered()))
+    later = key(ask(system("It is 13:00."), user("fix it"), *OPENING[2:], answered(), said("ok"), user("go")))
     assert first == later
-    assert first is not None
 
 
-def test_a_conversation_that_has_no_answer_yet_has_no_key():
-    assert prefix_key(ask(user("hi")), KEYED) is None
-    assert prefix_key(ask(), KEYED) is None
-    assert prefix_key(ask(said("Hello!"), user("hi")), KEYED) is None
+def test_the_second_request_knows_the_key_of_the_first():
+    opening = conversation(ask(user("hi")), KEYED)
+    second = conversation(ask(user("hi"), said("Hello!"), user("more")), KEYED)
+    assert opening is not None
+    assert second is not None
+    assert opening.known == (), "a conversation that begins has no past, though others began alike"
+    assert second.known == (second.key, opening.key)
+
+
+def test_a_request_without_a_user_turn_belongs_to_no_conversation():
+    assert conversation(ask(), KEYED) is None
+    assert conversation(ask(said("Hello!")), KEYED) is None
+
+
+def test_a_conversation_that_the_client_names_is_known_by_that_name_alone():
+    named = Caller(id="r", tenant="t", key="k", session="s1")
+    assert key(ask(user("hi")), named) == key(ask(user("other"), said("x"), user("y")), named)
+    assert key(ask(user("hi")), named) != key(ask(user("hi")), Caller(id="r", tenant="u", key="k", session="s1"))
 
 
 def test_another_caller_opening_or_answer_is_another_conversation():
     keys = {
-        prefix_key(ask(user("hi"), said("Hello!")), KEYED),
-        prefix_key(ask(user("hi"), said("Hi there!")), KEYED),
-        prefix_key(ask(user("hello"), said("Hello!")), KEYED),
-        prefix_key(ask(user("hi"), said("Hello!")), Caller(id="r", tenant="u", key="k")),
-        prefix_key(ask(user("hi"), said("Hello!")), Caller(id="r", tenant="tk", key="")),
-        prefix_key(ask(user("hi"), called()), KEYED),
+        key(ask(user("hi"), said("Hello!"))),
+        key(ask(user("hi"), said("Hi there!"))),
+        key(ask(user("hello"), said("Hello!"))),
+        key(ask(user("hi"), said("Hello!")), Caller(id="r", tenant="u", key="k")),
+        key(ask(user("hi"), said("Hello!")), Caller(id="r", tenant="tk", key="")),
+        key(ask(user("hi"), called())),
     }
     assert len(keys) == 6
 

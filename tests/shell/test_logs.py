@@ -85,7 +85,7 @@ def record(**given: Any) -> Record:
 
 
 def test_a_request_is_one_json_line_built_from_its_record(written: Log):
-    log.info("request", extra=logs.request_fields(record()))
+    logs.request(record())
     (line,) = written.lines
     expected = {
         "level": "info",
@@ -126,7 +126,7 @@ def test_a_terminal_sees_control_characters_escaped(shown: Log, end: str):
 
 
 def test_a_person_reads_one_sentence_a_request(shown: Log):
-    log.info("request", extra=logs.request_fields(record()))
+    logs.request(record())
     assert "ok: default/difficulty -> large/large-a score 0.25 after 2 attempts" in shown.text
     assert "req-1" in shown.text
 

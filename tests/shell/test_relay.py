@@ -59,7 +59,7 @@ async def test_the_body_reaches_the_upstream_unchanged_but_for_the_model(tmp_pat
         running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
     ):
         image = b'{"type":"image_url","image_url":{"url":"data:,x"}}'
-        sent = b'{ "model" : "auto",\t"messages":[{"role":"user","content":[%b]}], "x_own":12345678901234567890, "n": 1.50 }'
+        sent = b'{ "model" : "auto",\t"messages":[{"role":"user","content":[%b]}], "x_own":12345678901234567890 }'
         sent %= image
         reply = await rig.client.post("/v1/chat/completions", content=sent, headers={"x-score": "0.1"})
         assert reply.status_code == 200

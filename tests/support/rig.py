@@ -110,6 +110,7 @@ async def running(
         (config / "scorers.yaml").write_text(scorers)
     gateway = Gateway(Options(config=config, state=folder / "state", port=0, admin_port=0, **options))
     await gateway.start()
+    await gateway.wait_ready()
     data, control = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     port, admin_port = data.getsockname()[1], control.getsockname()[1]
     servers = [listener(App(gateway.service, rest(gateway.service, gateway)), 1), listener(admin.build(gateway), 1)]

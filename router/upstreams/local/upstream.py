@@ -32,8 +32,11 @@ class LocalUpstream:
         self._moving = asyncio.Lock()
 
     async def start(self) -> None:
-        """Start the child; `child.wait_ready` waits for the model. Raises CannotStart."""
+        """Start the child; `wait_ready` waits for the model. Raises CannotStart."""
         await self.child.start()
+
+    async def wait_ready(self, timeout_s: float) -> None:
+        await self.child.wait_ready(timeout_s)
 
     async def open(self, call: Call) -> Reply:
         """Raises ConnectFailed at once while the child is starting or restarting, so that another deployment serves."""
