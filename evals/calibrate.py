@@ -29,7 +29,9 @@ def fit(table: Table, quality: Floats, scorer: Scorer, out: Path | None) -> dict
     scores = score(scorer, table.prompts).values
     known = ~np.isnan(scores) & ~np.isnan(quality)
     if int(known.sum()) < LEAST_ROWS:
-        raise BadData(f"{table.path}: only {int(known.sum())} rows have both a score and a quality; {LEAST_ROWS} needed")
+        raise BadData(
+            f"{table.path}: only {int(known.sum())} rows have both a score and a quality; {LEAST_ROWS} needed"
+        )
     x, y = scores[known], (quality[known] < 0.5).astype(np.float64)
     if y.min() == y.max():
         raise BadData(f"{table.path}: the model {'fails' if y[0] else 'succeeds'} on every row; nothing to calibrate")

@@ -129,19 +129,20 @@ def measure(
         "against_length": _span(drawn.difference("scorer", "length")),
         "abstained": int(np.isnan(scored.values).sum()),
         "ece": _short(_ece(scored, weak)),
-        "at_share": {f"{s:g}": _short(q) for s, q in zip(FIXED_SHARES, metrics.quality_at(np.array(FIXED_SHARES), ranking, weak, strong), strict=True)},
+        "at_share": _at_shares(pair, ranking),
         "at_policy": {
             "policy": policy.name,
             "strong_share": _short(chosen.mean()),
             "quality": _short(np.where(chosen, strong, weak).mean()),
         },
-        "aiq": _short(metrics.aiq([((1 + scouts) * costs[0] + s * (costs[1] - (0 if scouts else costs[0])), q) for s, q in zip(SHARES, quality, strict=True)])),
+        "aiq": _short(metrics.aiq(_costed(quality, costs, scouts))),
         "aiq_no_router": _short(metrics.aiq([(costs[0], float(weak.mean())), (costs[1], float(strong.mean()))])),
         "curve": [[_short(s), _short(q)] for s, q in zip(SHARES, quality, strict=True)],
         "seed": seed,
         "draws": draws,
         "data": {"file": pair.table.path.name, "sha256": pair.table.digest},
-    }  # fmt: skip
+        **_drawn(pair, scored, chosen, {**rankings, "oracle": strong - weak}),
+    }
     if scouts:
         out["calls"] = {"weak": 1, "scouts": scouts, "strong": out["at_policy"]["strong_share"]}
     if domain is not None:
@@ -150,6 +151,54 @@ def measure(
         out["against_domain_prior"] = _span(drawn.difference("scorer", "domain_prior"))
         out["by_domain"] = by_domain(pair, ranking, domain)
     return out
+
+
+def _at_shares(pair: Pair, ranking: Floats) -> dict[str, Any]:
+    found = metrics.quality_at(np.array(FIXED_SHARES), ranking, pair.weak, pair.strong)
+    return {f"{s:g}": _short(q) for s, q in zip(FIXED_SHARES, found, strict=True)}
+
+
+def _costed(quality: Floats, costs: tuple[float, float], scouts: int) -> list[tuple[float, float]]:
+    """(cost, quality) along the curve. A router pays one model, a cascade the weak one and its scouts first."""
+    first, extra = (1 + scouts) * costs[0], costs[1] - (0.0 if scouts else costs[0])
+    return [(first + float(s) * extra, float(q)) for s, q in zip(SHARES, quality, strict=True)]
+
+
+def _drawn(pair: Pair, scored: Scored, chosen: NDArray[np.bool_], rankings: dict[str, Floats]) -> dict[str, Any]:
+    """What the report draws beside the numbers: other curves, calibration, scores by group, the dearest mistakes."""
+    values = scored.values
+    known = np.flatnonzero(~np.isnan(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    parts = [p for p in np.array_split(order, min(12, max(1, len(order)))) if len(p)]
+    edges = np.linspace(0.0, 1.0, 21)
+    weak = np.histogram(values[known][~chosen[known]], edges)[0]
+    strong = np.histogram(values[known][chosen[known]], edges)[0]
+    lost = np.where(chosen, pair.weak - pair.strong, pair.strong - pair.weak)
+    worst = sorted(known.tolist(), key=lambda i: (-lost[i], -abs(values[i] - CUT)))[:12]
+    return {
+        "curves": {
+            name: [
+                [_short(s), _short(q)]
+                for s, q in zip(SHARES, metrics.quality_at(SHARES, r, pair.weak, pair.strong), strict=True)
+            ]
+            for name, r in rankings.items()
+            if name != "scorer"
+        },
+        "calibration": [[_short(values[p].mean()), _short(1.0 - pair.weak[p].mean()), len(p)] for p in parts],
+        "histogram": [
+            {"from": _short(a), "to": _short(b), "weak": int(w), "strong": int(s)}
+            for a, b, w, s in zip(edges, edges[1:], weak, strong, strict=False)
+        ],
+        "costly": [
+            {
+                "prompt": pair.prompts[i][:200],
+                "score": _short(values[i]),
+                "why": "strong call made it worse" if chosen[i] else "weak answer, strong was better",
+            }
+            for i in worst
+            if lost[i] > 0
+        ],
+    }
 
 
 def _ece(scored: Scored, weak: Floats) -> float | None:

@@ -33,6 +33,7 @@ from evals.fit import (
     row_folds,
     standing,
 )
+from evals.targets import smoothed_gain
 from router.scorers.features import DENSE, OPTIONS, SURFACE
 from router.scorers.heads import Gate, Head, Model
 from router.types import Score
@@ -43,7 +44,6 @@ LEAST = 150  # rows of one form of prompt that are worth a head of their own
 FOLDS = 4
 _ALL: Ints = np.arange(len(DENSE), dtype=np.int64)
 _FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
-_PEERS = 4  # other models that make the labels less noisy are used from this many on
 
 
 def views(n: int) -> dict[str, Fit]:
@@ -56,39 +56,6 @@ def views(n: int) -> dict[str, Fit]:
         "chars": hashed("chars", ridge=100.0),
         "trees": boosted(_ALL, rounds=120, rate=0.05, leaves=8, least=40),
     }
-
-
-# --- the target ------------------------------------------------------------------------------------------
-
-
-def smoothed_gain(pair: Pair) -> Floats:
-    """Strong minus weak, half of it replaced by what the file's other models say of the row, where there are enough.
-
-    One run of one model is a noisy label. How the other models did on the same row predicts the pair's gain
-    without that noise; the prediction is made out of fold.
-    """
-    gain = pair.strong - pair.weak
-    names = [c for c in pair.table.columns if c.startswith(("correct:", "score:"))]
-    used = []
-    for name in names:
-        values = cases.quality(pair.table, name)[pair.rows]
-        known = ~np.isnan(values)
-        same = np.array_equal(values[known], pair.weak[known]) or np.array_equal(values[known], pair.strong[known])
-        if known.mean() > 0.9 and not same:
-            used.append(np.where(known, values, np.nanmean(values)))
-    if len(used) < _PEERS:
-        return gain
-    m = np.stack(used, axis=1)
-    ease = m.mean(axis=1)
-    m = np.column_stack([m, ease, ease**2, ease**3])
-    told = np.zeros(len(pair))
-    for held in row_folds(len(pair), 5, seed=3):
-        rest = np.setdiff1d(np.arange(len(pair)), held)
-        centre = m[rest].mean(0)
-        a = m[rest] - centre
-        w = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
-        told[held] = (m[held] - centre) @ w + gain[rest].mean()
-    return 0.5 * gain + 0.5 * told
 
 
 # --- heads -----------------------------------------------------------------------------------------------

@@ -297,12 +297,15 @@ _P = tuple(np.uint32(p) for p in (2654435761, 2246822519, 3266489917, 668265263)
 _SHIFT = np.uint32(32 - BITS)
 
 
+_EDGE = 5  # words at either end that also count by where they stand
+
+
 def hashed_words(tokens: tuple[str, ...]) -> Index:
-    """Buckets of the words and word pairs, repeated as they occur. Numbers count by their length only."""
+    """Buckets of the words and word pairs, and of the first and last words as such. Numbers count by length only."""
     plain = [t if t[0].isalpha() else f"#{len(t)}" for t in tokens if t[0].isalnum()]
-    grams = [crc32(t.encode("utf-8", "replace")) & _MASK for t in plain]
-    grams += [crc32(f"{a} {b}".encode("utf-8", "replace")) & _MASK for a, b in pairwise(plain)]
-    return np.array(grams, dtype=np.int32)
+    grams = plain + [f"{a} {b}" for a, b in pairwise(plain)]
+    grams += [f"^{t}" for t in plain[:_EDGE]] + [f"{t}$" for t in plain[-_EDGE:]]
+    return np.array([crc32(g.encode("utf-8", "replace")) & _MASK for g in grams], dtype=np.int32)
 
 
 def hashed_chars(text: str) -> Index:

@@ -212,6 +212,40 @@ CATEGORIES: dict[str, str] = {
         mal plus geteilt prozent wurzel_aus wie_viel_ist kilometer grad umrechn*
         fois divisé pourcent quanto_fa percento
         乘以 除以 加 减 百分之 等于 平方根 公里 摄氏""",
+    "solve": """find_all solve_for solve determine construct compute_the least_number smallest largest minimum_number maximum_number
+        how_many_ways write_as explicit explicitly closed_form characterise characterize classify_all integers_x all_solutions
+        найди_все найдите_все реши решите постро* сколькими_способами наименьш* наибольш* явн* определи_все опиши_все
+        encuentra_todos halla resuelve construye determina explícit* de_cuántas_formas mínimo máximo justifíca*
+        finde_alle bestimme löse konstruier* explizit* auf_wie_viele_arten kleinste größte minimal* maximal*
+        trouve_tous résous résoudre construis détermine trova_tutti risolvi costruisci encontre resolva construa
+        求出 求所有 解方程 构造 确定 多少种 最小值 最大值 显式 求解 所有整数 至少需要 最少""",
+    "judge": """fair fairest fairly honest honestly wrong_with right_to justice duty dignity consent free_will meaning_of
+        just_a rescue_it obedience coward* virtue dilemma beauty truth knowledge self conscious* identity exist exists
+        честн* справедлив* право_на долг совест* достоинств* свобод* смысл* истин* сознани* зачем_жить трусост*
+        just* justicia honest* deber dignidad libertad sentido verdad conciencia prudencia cobard* ético ética
+        gerecht* fair ehrlich* pflicht würde freiheit sinn wahrheit gewissen bewusstsein moralisch* ethisch*
+        juste justice honnête* devoir dignité liberté sens vérité conscience
+        公平 正义 诚实 良心 尊严 自由 意义 真理 意识 道德 伦理 为了什么 幸福 正義""",
+    "logs": """log logs attempt attempts retried retry timeout failed failing error errors warning instruction instructions agent
+        autonomous access permission irreversible rollback stop_condition stop_conditions escalate conflicting disagree stuck
+        журнал лог ошибк* попытк* повтор* откат* агент доступ* разрешени* необратим* расходятся
+        registro intento* reintent* fallo falló error errores agente acceso permiso* irreversible
+        protokoll versuch* fehlgeschlagen fehler agent zugriff freigabe* unumkehrbar* widersprechen
+        journal échec erreur tentative agente errore accesso
+        日志 重试 失败 错误 代理 权限 回滚 不可逆 复核 冲突 差异 矛盾的 停止条件""",
+    "audience": """kid kids child children daughter son grandson granddaughter homework grandma grandpa mum mom dad toddler pupils
+        year-old-friendly five-year-old ten-year-olds for_beginners school kindergarten classroom
+        сын сына дочь дочка дочери ребенок ребёнок ребёнку ребенку детям детей уроки класса бабушк* дедушк* школ*
+        hijo hija nieto nieta niño niña niños deberes abuela abuelo colegio escuela
+        tochter sohn enkel enkelin kind kinder kindern hausaufgaben oma opa schule klasse grundschule
+        fils fille enfant enfants devoirs mamie papi figlio figlia bambino bambini filho filha crianças
+        孩子 儿子 女儿 小朋友 作业 奶奶 爷爷 幼儿园 小学生 子供 宿題""",
+    "sentences": """sentence sentences line lines nearest roughly about_how approximately rough yes_or_no true_or_false words_or_less
+        один_абзац предложения предложений предложении строчк* примерно двух_словах да_или_нет пару_слов
+        frase frases líneas renglón aproximadamente sí_o_no más_o_menos
+        sätze sätzen satz zeile zeilen ungefähr ja_oder_nein etwa stichwort
+        phrases lignes environ oui_ou_non frasi righe circa linhas
+        句话 两句 三句 大概 大约 是或否 是不是 一段 一下 吗 呢 行吗""",
 }
 """Category -> entries, all lower case."""
 
