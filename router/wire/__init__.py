@@ -8,6 +8,8 @@ from __future__ import annotations
 from router.seams import Codec
 from router.types import Dialect
 from router.wire.chat import ChatCodec
+from router.wire.completions import CompletionsCodec
+from router.wire.embeddings import EmbeddingsCodec
 from router.wire.messages import MessagesCodec
 from router.wire.responses import ResponsesCodec
 
@@ -15,4 +17,6 @@ CODECS: dict[Dialect, Codec] = {
     "chat": ChatCodec(),
     "messages": MessagesCodec(),
     "responses": ResponsesCodec(),
+    "completions": CompletionsCodec(),
+    "embeddings": EmbeddingsCodec(),
 }

@@ -148,15 +148,38 @@ def splice(body: bytes, span: Span, model: str) -> bytes:
 
 
 def set_fields(body: bytes, fields: Mapping[str, Any]) -> bytes:
-    """`body` with these top-level fields replaced, or appended where absent. Raises `BadRequest`."""
+    """`body` with these top-level fields replaced, appended where absent, removed where None. Raises `BadRequest`."""
     if not fields:
         return body
+    for key in [key for key, value in fields.items() if value is None]:
+        body = _removed(body, key)
+    wanted = {key: value for key, value in fields.items() if value is not None}
     present = read(_FIELDS, body)
-    edits = [(locate(body, present[key]), encode(value)) for key, value in fields.items() if key in present]
-    added = {key: value for key, value in fields.items() if key not in present}
+    edits = [(locate(body, present[key]), encode(value)) for key, value in wanted.items() if key in present]
+    added = {key: value for key, value in wanted.items() if key not in present}
     if added:
         edits.append(_appended(body, encode(added)[1:-1], empty=not present))
     return replace(body, edits)
+
+
+_SPACE = b" \t\r\n"
+
+
+def _removed(body: bytes, key: str) -> bytes:
+    """`body` without a top-level member. Strict upstreams refuse fields that they do not know."""
+    present = read(_FIELDS, body)
+    if key not in present:
+        return body
+    start, end = locate(body, present[key])
+    start = body.rindex(b'"', 0, len(body[:start].rstrip(_SPACE + b":")))  # the quote that ends the key
+    while True:  # a quote inside a key follows a backslash, the one that opens it does not
+        start = body.rindex(b'"', 0, start)
+        if body[start - 1 : start] != b"\\":
+            break
+    before = body[:start].rstrip(_SPACE)
+    if before.endswith(b","):
+        return before[:-1] + body[end:]
+    return body[:start] + body[end:].lstrip(_SPACE).removeprefix(b",")
 
 
 def _appended(body: bytes, members: bytes, *, empty: bool = False) -> tuple[Span, bytes]:

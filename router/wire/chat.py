@@ -6,6 +6,7 @@ understood in a message adds nothing to the view and passes through in the body.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -175,7 +176,17 @@ class Answer(Struct, gc=False):
     usage: Any = None
 
 
+class WholeChoice(Struct, gc=False):
+    message: Delta
+    finish_reason: Any = None
+
+
+class Whole(Struct, gc=False):
+    choices: list[WholeChoice]
+
+
 _CHUNK = Decoder(Chunk)
+_WHOLE = Decoder(Whole)
 _ANSWER = Decoder(Answer)
 
 
@@ -189,6 +200,14 @@ def read_usage(usage: Any) -> Usage | None:
         cached=count(mapping(usage.get("prompt_tokens_details")).get("cached_tokens")) or 0,
         reasoning=count(mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
     )
+
+
+def usage_of(answer: bytes) -> Usage | None:
+    """The usage in a buffered answer."""
+    try:
+        return read_usage(_ANSWER.decode(answer).usage)
+    except (DecodeError, RecursionError):
+        return None
 
 
 def has_content(choice: Choice) -> bool:
@@ -210,14 +229,23 @@ def has_content(choice: Choice) -> bool:
     )
 
 
+# Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
+REASONS = ("tool_calls", "function_call", "length", "content_filter")
+_REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
+
+
+def ask_for_tools(answer: bytes) -> bytes:
+    """The answer or chunk with the finish reason that makes a client run the tools; all else as it came."""
+    return _REASON.sub(rb'\1"tool_calls"', answer)
+
+
 class ChatMeter(PassMeter):
     """Chat and legacy completions. With `withhold`, the usage chunk that the gateway asked for is kept back."""
 
-    __slots__ = ("_finished", "_withhold")
+    __slots__ = ("_calls", "_finished", "_withhold")
 
-    what: ClassVar[str] = "a finish reason or [DONE]"
     # Words that a delta may hold by chance only cost a parse.
-    rare: ClassVar[tuple[bytes, ...]] = (
+    signs: ClassVar[tuple[bytes, ...]] = (
         b"\r",
         b"[DONE]",
         b"error",
@@ -228,10 +256,12 @@ class ChatMeter(PassMeter):
 
     def __init__(self, *, withhold: bool = False) -> None:
         super().__init__()
+        self.rare = (*self.signs, b'"arguments"')  # the latter until the first tool call was seen
+        self._calls = False
         self._withhold = withhold
         self._finished = False
 
-    def _see(self, name: str, data: bytes) -> Verdict:
+    def _see(self, name: str, data: bytes) -> Verdict | bytes:
         if data.strip() == b"[DONE]":
             return "end"
         try:
@@ -248,13 +278,18 @@ class ChatMeter(PassMeter):
             self.usage = read_usage(chunk.usage) or self.usage
             if self._withhold and not chunk.choices:
                 return "drop"
-        for choice in chunk.choices or ():
-            if choice.finish_reason:
-                self._finished = self.parsing = True  # the few events that follow are all read
-        if any(has_content(choice) for choice in chunk.choices or ()):
+        choices = chunk.choices or []
+        if not self._calls and any(choice.delta is not None and choice.delta.tool_calls for choice in choices):
+            self._calls, self.rare = True, self.signs
+        if any(has_content(choice) for choice in choices):
             self.content = True
             self.parsing = self._finished
             self.deltas += 1
+        reasons = [choice.finish_reason for choice in choices if choice.finish_reason]
+        if reasons:
+            self._finished = self.parsing = True  # the few events that follow are all read
+        if self._calls and len(choices) == 1 and reasons and reasons[0] not in REASONS:
+            return sse.event(ask_for_tools(data), name)
         return "pass"
 
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
@@ -319,10 +354,17 @@ class ChatCodec:
         return ChatMeter(withhold=asked_usage and not request.include_usage)
 
     def usage(self, answer: bytes) -> Usage | None:
+        return usage_of(answer)
+
+    def mended(self, answer: bytes) -> bytes:
+        if b'"tool_calls"' not in answer:
+            return answer
         try:
-            return read_usage(_ANSWER.decode(answer).usage)
+            choices = _WHOLE.decode(answer).choices
         except (DecodeError, RecursionError):
-            return None
+            return answer
+        wrong = len(choices) == 1 and choices[0].message.tool_calls and choices[0].finish_reason not in REASONS
+        return ask_for_tools(answer) if wrong else answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
         return error_body(error, request_id)

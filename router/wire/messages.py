@@ -6,6 +6,7 @@ sign. Translation to and from other dialects is not here.
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -156,26 +157,40 @@ class Answer(Struct, gc=False):
     usage: Any = None
 
 
+class Whole(Struct, gc=False):
+    content: list[Block]
+    stop_reason: Any = None
+
+
 _ANSWER = Decoder(Answer)
+_WHOLE = Decoder(Whole)
+
+
+_REASON = re.compile(rb'("stop_reason"\s*:\s*)"end_turn"')
+
+
+def ask_for_tools(answer: bytes) -> bytes:
+    """The answer or event with the stop reason that makes a client run the tools (S15); all else as it came."""
+    return _REASON.sub(rb'\1"tool_use"', answer)
 
 
 class MessagesMeter(PassMeter):
     """Messages; usage begins in message_start and is completed in message_delta."""
 
-    __slots__ = ("_counts",)
+    __slots__ = ("_calls", "_counts")
 
-    what: ClassVar[str] = "message_stop"
-    rare: ClassVar[tuple[bytes, ...]] = (b"\r", b"message_delta", b"message_stop", b"error")
+    signs: ClassVar[tuple[bytes, ...]] = (b"\r", b"message_delta", b"message_stop", b"error", b'"tool_use"')
     delta: ClassVar[bytes] = b"event: content_block_delta"
 
     def __init__(self) -> None:
         super().__init__()
         self._counts: dict[str, Any] = {}
+        self._calls = False
 
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
         return sse.event(error_body(error, request_id), "error")
 
-    def _see(self, name: str, data: bytes) -> Verdict:
+    def _see(self, name: str, data: bytes) -> Verdict | bytes:
         try:
             event: Any = decode(data)
         except (DecodeError, RecursionError):
@@ -191,15 +206,16 @@ class MessagesMeter(PassMeter):
             holder = mapping(event.get("message")) if kind == "message_start" else event
             self._counts |= {k: v for k, v in mapping(holder.get("usage")).items() if v is not None}
             self.usage = read_usage(self._counts)
+            if self._calls and mapping(event.get("delta")).get("stop_reason") == "end_turn":
+                return sse.event(ask_for_tools(data), name)
         elif kind == "content_block_delta" and _grows(mapping(event.get("delta"))):
             self.content = True
             self.parsing = False
             self.deltas += 1
-        elif kind == "content_block_start" and mapping(event.get("content_block")).get("type") in (
-            "tool_use",
-            "redacted_thinking",
-        ):
-            self.content = True
+        elif kind == "content_block_start":
+            block = mapping(event.get("content_block")).get("type")
+            self._calls = self._calls or block == "tool_use"
+            self.content = self.content or block in ("tool_use", "redacted_thinking")
         elif kind == "message_stop":
             return "end"
         return "pass"
@@ -285,6 +301,16 @@ class MessagesCodec:
             return read_usage(_ANSWER.decode(answer).usage)
         except (DecodeError, RecursionError):
             return None
+
+    def mended(self, answer: bytes) -> bytes:
+        if b'"tool_use"' not in answer:
+            return answer
+        try:
+            whole = _WHOLE.decode(answer)
+        except (DecodeError, RecursionError):
+            return answer
+        wrong = whole.stop_reason == "end_turn" and any(block.type == "tool_use" for block in whole.content)
+        return ask_for_tools(answer) if wrong else answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
         return error_body(error, request_id)

@@ -158,8 +158,7 @@ class ResponsesMeter(PassMeter):
 
     __slots__ = ("_id", "_last", "_model")
 
-    what: ClassVar[str] = "its terminal event"
-    rare: ClassVar[tuple[bytes, ...]] = (
+    signs: ClassVar[tuple[bytes, ...]] = (
         b"\r",
         b"response.completed",
         b"response.incomplete",
@@ -183,7 +182,7 @@ class ResponsesMeter(PassMeter):
         number = int(numbers[-1]) + 1 if numbers else 0
         return failed_event(faults.of(error), self._id or f"resp_{request_id}", self._model, number)
 
-    def _see(self, name: str, data: bytes) -> Verdict:
+    def _see(self, name: str, data: bytes) -> Verdict | bytes:
         try:
             event: Any = decode(data)
         except (DecodeError, RecursionError):
@@ -288,6 +287,9 @@ class ResponsesCodec:
             return read_usage(_ANSWER.decode(answer).usage)
         except (DecodeError, RecursionError):
             return None
+
+    def mended(self, answer: bytes) -> bytes:
+        return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
         return chat.error_body(error, request_id)

@@ -17,12 +17,11 @@ Verdict = Literal["pass", "drop", "fail", "end"]
 
 
 class PassMeter:
-    """`router.seams.Meter` for equal dialects on both sides. Subclasses say `_see` and `rare`."""
+    """`router.seams.Meter` for equal dialects on both sides. Subclasses say `_see` and `signs`."""
 
-    __slots__ = ("_splitter", "content", "deltas", "done", "failed", "parsing", "usage")
+    __slots__ = ("_splitter", "content", "deltas", "done", "failed", "parsing", "rare", "usage")
 
-    what: ClassVar[str] = "the answer"
-    rare: ClassVar[tuple[bytes, ...]] = ()  # a run without any of these, and with LF line ends, is only deltas
+    signs: ClassVar[tuple[bytes, ...]] = ()  # a run without any of these, and with LF line ends, is only deltas
     delta: ClassVar[bytes] = b"\n\n"  # counted to know how many deltas a run holds
 
     def __init__(self) -> None:
@@ -32,6 +31,7 @@ class PassMeter:
         self.parsing = True  # until the first content, and again where a dialect's end is near
         self.deltas = 0
         self.usage: Usage | None = None
+        self.rare = self.signs
         self.failed: PointsmanError | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -77,7 +77,9 @@ class PassMeter:
                     raise error
                 self.failed, self.done = error, True
                 break
-            if verdict != "drop":
+            if isinstance(verdict, bytes):
+                kept.append(verdict)
+            elif verdict != "drop":
                 kept.append(event)
             if verdict == "end":
                 self.done = True
@@ -88,10 +90,13 @@ class PassMeter:
         """See `Meter.fail`."""
         raise NotImplementedError
 
-    def _see(self, name: str, data: bytes) -> Verdict:
-        """Read one event, note what it says, and say what becomes of it. Raises `BadAnswer` before content."""
+    def _see(self, name: str, data: bytes) -> Verdict | bytes:
+        """Read one event, note what it says, and say what becomes of it, or what is sent instead.
+
+        Raises `BadAnswer` before content.
+        """
         raise NotImplementedError
 
     def _finish(self) -> bytes:
         """What completes a stream that ended without its terminal event, where that is no failure."""
-        raise Truncated(f"the upstream closed the stream before {self.what} was complete")
+        raise Truncated("the upstream closed the stream before the answer was complete")

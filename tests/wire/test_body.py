@@ -151,9 +151,21 @@ def test_only_the_model_changes(
 def test_set_fields_replaces_or_appends(fields: dict[str, Any], given: dict[str, Any]) -> None:
     body = json.dumps(given, indent=2).encode()
     changed = wire_body.set_fields(body, fields)
-    assert json.loads(changed) == {**given, **fields}
+    kept = {k: v for k, v in {**given, **fields}.items() if v is not None or k not in fields}
+    assert json.loads(changed) == kept
     if not fields:
         assert changed == body
+
+
+@given(
+    given=st.dictionaries(st.text(max_size=5), JSON, min_size=1, max_size=4),
+    which=st.integers(0, 3),
+    indent=st.sampled_from([None, 1]),
+)
+def test_null_removes_a_field(given: dict[str, Any], which: int, indent: int | None) -> None:
+    key = list(given)[which % len(given)]
+    changed = wire_body.set_fields(json.dumps(given, indent=indent).encode(), {key: None, "not there \\": None})
+    assert json.loads(changed) == {k: v for k, v in given.items() if k != key}
 
 
 def test_set_fields_leaves_the_other_bytes() -> None:

@@ -198,7 +198,7 @@ def test_S12_usage_that_the_client_asked_for_is_passed_on() -> None:
     asked = CHAT.decode(body(stream=True, stream_options={"include_usage": True}))
     meter = CHAT.meter(asked)
     assert meter.feed(b"".join(STREAM)) == b"".join(STREAM)
-    meter = CHAT.meter(CHAT.decode(body(stream=True)))
+    meter = CHAT.meter(CHAT.decode(body(stream=True)), asked_usage=True)
     assert USAGE not in meter.feed(b"".join(STREAM))
 
 
@@ -219,6 +219,36 @@ def test_content_is_the_first_non_empty_delta(delta: dict[str, Any]) -> None:
     meter.feed(chunk(delta))
     assert meter.content
     assert meter.deltas == 1
+
+
+CALL = {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": ""}}]}
+MORE = {"tool_calls": [{"index": 0, "function": {"arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("stop", "tool_calls"), ("completed", "tool_calls"), ("length", "length")]
+)
+def test_S15_calls_with_a_plain_stop_ask_for_the_tools_to_be_run(reason: str, told: str) -> None:
+    events = [chunk({"content": "x"}), chunk({"content": "y"}), chunk(CALL), chunk(MORE), chunk({}, reason), DONE]
+    meter = ChatMeter()
+    assert b"".join([meter.feed(event) for event in events]) == b"".join([*events[:4], chunk({}, told), DONE])
+    assert meter.deltas == 4
+    call = {"message": {"content": '"finish_reason":"stop"', **CALL}, "finish_reason": reason}
+    answer = json.dumps({"choices": [call]}, indent=1).encode()
+    assert json.loads(CHAT.mended(answer)) == {"choices": [{**call, "finish_reason": told}]}
+
+
+def test_S15_an_answer_without_calls_is_left_alone() -> None:
+    for answer in (
+        b'{"choices":[{"message":{"content":"\\"tool_calls\\""},"finish_reason":"stop"}]}',
+        b'{"choices":[{"message":{"tool_calls":[]},"finish_reason":"stop"}]}',
+        b'{"tool_calls": 1}',
+        b"<html>",
+    ):
+        assert CHAT.mended(answer) is answer
+    events = [chunk({"content": '"arguments"'}), chunk({"content": "y"}), chunk({}, "stop"), DONE]
+    meter = ChatMeter()
+    assert b"".join([meter.feed(event) for event in events]) == b"".join(events)
 
 
 def test_nothing_follows_the_end() -> None:

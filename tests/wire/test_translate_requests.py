@@ -373,7 +373,8 @@ def test_Q04_every_chat_parameter_is_mapped_or_listed() -> None:
     body, dropped = chat(
         "messages", temperature=0.2, top_p=0.9, stop=["a"], seed=7, logprobs=True, top_logprobs=2, logit_bias={"1": 1},
         frequency_penalty=0.5, presence_penalty=0.5, user="u", metadata={"a": "b"}, store=True, service_tier="flex",
-        verbosity="low", chat_template_kwargs={"x": 1}, prompt_cache_key="k", prediction={"type": "content", "content": ""}, n=1,
+        verbosity="low", chat_template_kwargs={"x": 1}, prompt_cache_key="k", n=1,
+        prediction={"type": "content", "content": ""},
     )  # fmt: skip
     assert body["temperature"] == 0.2
     assert body["top_p"] == 0.9

@@ -1,0 +1,151 @@
+"""OpenAI Responses in their own dialect: the view of a request, the meter, usage and errors."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.errors import BadAnswer, BadRequest, RateLimited, Truncated, UpstreamStatus
+from router.types import ToolCall, ToolResult, Turn, Usage
+from router.wire import body as wire_body
+from router.wire.responses import ResponsesCodec
+from tests.wire.published import check_event, events
+from tests.wire.upstreams import STREAMS, event, responses_stream
+
+WILD = st.recursive(
+    st.none() | st.text(max_size=4) | st.integers(), lambda i: st.lists(i) | st.dictionaries(st.text(max_size=4), i)
+)
+CODEC = ResponsesCodec()
+STREAM = STREAMS["responses"]
+BEGUN = responses_stream([], done=False) + event(
+    "response.output_text.delta", item_id="m", output_index=0, content_index=0, delta="Hel", sequence_number=7
+)
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps({"model": "auto", "input": "hi", **fields}).encode()
+
+
+def meter() -> Any:
+    return CODEC.meter(CODEC.decode(body(stream=True)))
+
+
+def test_a_request_is_viewed() -> None:
+    request = CODEC.decode(
+        body(
+            instructions="sys",
+            input=[
+                {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "d"}]},
+                {"role": "user", "content": "hi"},
+                {"type": "reasoning", "id": "rs", "summary": []},
+                {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                {"type": "custom_tool_call", "call_id": "2", "name": "p", "input": "x"},
+                {"type": "function_call_output", "call_id": "1", "output": "ok"},
+                {"type": "custom_tool_call_output", "call_id": "2", "output": [{"type": "input_image"}, {"text": "t"}]},
+                {"type": "hologram"},
+            ],
+            tools=[{"type": "function"}],
+            stream=True,
+            prompt_cache_key="conv",
+            text={"format": {"type": "json_schema"}},
+            max_output_tokens=50,
+        )
+    )
+    assert request.turns == (
+        Turn(role="system", texts=("sys",)),
+        Turn(role="developer", texts=("d",)),
+        Turn(role="user", texts=("hi",)),
+        Turn(role="assistant", tool_calls=(ToolCall(name="f", arguments="{}"),)),
+        Turn(role="assistant", tool_calls=(ToolCall(name="p", arguments="x"),)),
+        Turn(role="tool", tool_results=(ToolResult(text="ok"),)),
+        Turn(role="tool", images=1, tool_results=(ToolResult(text="t"),)),
+    )
+    assert (request.tools, request.wants_json, request.max_output_tokens, request.user) == (1, True, 50, "conv")
+    assert CODEC.decode(body()).turns == (Turn(role="user", texts=("hi",)),)
+    assert CODEC.decode(b'{"model":"a","previous_response_id":"resp_1"}').turns == ()
+
+
+def test_R07_R08_a_body_passes_byte_equal_but_for_the_model() -> None:
+    sent = body(
+        input=[{"type": "additional_tools", "tools": [{"type": "custom"}]}, {"role": "developer", "content": "d"}]
+    )
+    assert wire_body.outgoing(CODEC.decode(sent), "m") == sent.replace(b'"auto"', b'"m"')
+
+
+@pytest.mark.parametrize("given_body", [b'{"model":"a"}', b'{"model":"a","input":{}}', b'{"model":"a","input":[1]}'])
+def test_bad_input_is_refused(given_body: bytes) -> None:
+    with pytest.raises(BadRequest) as caught:
+        CODEC.decode(given_body)
+    assert (caught.value.param or "").startswith("input")
+
+
+@given(WILD)
+def test_any_item_is_read(value: Any) -> None:
+    items = [{"role": "user", "content": value}, {"type": value}, {"type": "function_call_output", "output": value}]
+    assert CODEC.decode(body(input=items, instructions=value, text=value)).model == "auto"
+
+
+@given(st.lists(st.integers(0, 6000), max_size=8), st.sampled_from([b"\n", b"\r\n"]))
+def test_any_chunking_gives_the_same_bytes_and_facts(cuts: list[int], end: bytes) -> None:
+    data = STREAM.replace(b"\n", end)
+    at = [0, *sorted(c % (len(data) + 1) for c in cuts), len(data)]
+    listening = meter()
+    out = b"".join([listening.feed(data[a:b]) for a, b in pairwise(at)]) + listening.close()
+    assert out in (data, data.removesuffix(b"\n"))
+    assert (listening.content, listening.done, listening.failed) == (True, True, None)
+    assert listening.deltas == 6
+    assert listening.usage == Usage(input=20, output=7, cached=5)
+
+
+def test_S09_a_stream_without_its_terminal_event_ends_in_response_failed() -> None:
+    listening = meter()
+    assert listening.feed(BEGUN) == BEGUN
+    with pytest.raises(Truncated) as caught:
+        listening.close()
+    [(name, told)] = events(listening.fail(caught.value, "r"))
+    check_event("responses", name, told)
+    assert told["response"]["id"] == "resp_u1"
+    assert told["response"]["error"]["code"] == "server_error"
+    assert told["sequence_number"] == 8
+
+
+@pytest.mark.parametrize("kind", ["response.failed", "error"])
+def test_S07_an_upstreams_failure_ends_the_stream_after_content_and_raises_before(kind: str) -> None:
+    fields: dict[str, Any] = {"code": "rate_limit_exceeded", "message": "slow down"}
+    failure = event(kind, **(fields if kind == "error" else {"response": {"error": fields}}))
+    with pytest.raises(UpstreamStatus) as caught:
+        meter().feed(failure)
+    assert caught.value.status == 429
+    listening = meter()
+    assert listening.feed(BEGUN + failure + STREAM) == BEGUN
+    assert listening.done
+    [(name, told)] = events(listening.fail(listening.failed, "r"))
+    assert (name, told["response"]["error"]) == ("response.failed", fields)
+
+
+def test_an_incomplete_response_is_an_end() -> None:
+    listening = meter()
+    end = event("response.incomplete", response={"usage": {"input_tokens": 1, "output_tokens": 2}})
+    assert listening.feed(BEGUN + end) == BEGUN + end
+    assert listening.done
+    assert listening.usage == Usage(input=1, output=2)
+
+
+def test_an_event_that_is_no_json_is_a_bad_answer_before_content() -> None:
+    with pytest.raises(BadAnswer):
+        meter().feed(b"data: <html>\n\n")
+
+
+def test_errors_have_openais_shape() -> None:
+    assert json.loads(CODEC.error(RateLimited("slow"), "r"))["error"]["code"] == "rate_limited"
+    [(name, told)] = events(CODEC.error_event(RateLimited("slow"), "r"))
+    check_event("responses", name, told)
+    assert told["response"]["error"]["code"] == "rate_limit_exceeded"
+    overflow = b'{"error":{"message":"maximum context length is 8","code":"context_length_exceeded"}}'
+    [(_, told)] = events(CODEC.error_event(UpstreamStatus(400, {}, overflow, retry_after_s=None), "r"))
+    assert told["response"]["error"]["code"] == "context_length_exceeded"
