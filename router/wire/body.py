@@ -209,4 +209,8 @@ def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mappi
     if usage and request.dialect in ("chat", "completions") and (asked := with_usage(request)):
         edits.append(asked)
     body = replace(request.body, edits) if edits else request.body
+    if request.foreign_thoughts:
+        from router.wire.messages import own_thoughts  # messages imports this module; the case is rare
+
+        body = own_thoughts(body)
     return set_fields(body, fields) if fields else body

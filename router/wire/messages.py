@@ -34,6 +34,7 @@ class Result(Struct, gc=False):
 class Block(Struct, gc=False):
     type: Any = None
     text: Any = None
+    signature: Any = None
     name: Any = None
     input: Raw = Raw()
     content: str | list[Result] | None = None
@@ -71,13 +72,23 @@ _LOOSE = Decoder(LooseMessage)
 _SYSTEM = Decoder(str | list[Result] | None)
 
 
-def _turns(messages: Raw) -> list[Turn]:
+def _turns(messages: Raw) -> tuple[list[Turn], bool]:
+    """The turns, and whether one holds a thought that this API did not sign."""
     if not bytes(messages):
         raise BadRequest("the body has no `messages`", param="messages")
     try:
-        return [_turn(message) for message in _MESSAGES.decode(messages)]
+        found = _MESSAGES.decode(messages)
     except ValidationError:
-        pass
+        return _loose_turns(messages), False
+    return [_turn(message) for message in found], any(_foreign(message) for message in found)
+
+
+def _foreign(message: Message) -> bool:
+    blocks = message.content if message.role == "assistant" and isinstance(message.content, list) else ()
+    return any(block.type == "thinking" and foreign(text(block.signature)) for block in blocks)
+
+
+def _loose_turns(messages: Raw) -> list[Turn]:
     try:
         each = _EACH.decode(messages)
     except ValidationError:
@@ -235,35 +246,28 @@ def error_body(error: PointsmanError, request_id: str) -> bytes:
 # --- thoughts that are not this API's --------------------------------------------------------------------
 
 
-def own_thoughts(body: bytes) -> tuple[bytes, int]:
-    """The body without thinking blocks that Anthropic's API did not sign, and how many there were.
+def own_thoughts(body: bytes) -> bytes:
+    """The body without thinking blocks that Anthropic's API did not sign.
 
     They come from answers that were translated; the API would refuse the whole request (T08). Messages that
     hold none keep their bytes.
     """
-    if b'"thinking"' not in body:
-        return body, 0
     raws = _EACH.decode(_TOP.decode(body).messages)
-    kept: list[bytes] = []
-    lost = 0
-    for raw in raws:
-        message, own = _own(raw)
-        kept += message
-        lost += own
-    if not lost:
-        return body, 0
+    kept = [message for raw in raws for message in _own(raw)]
+    if not raws:
+        return body
     start, end = wire_body.locate(body, raws[0])[0], wire_body.locate(body, raws[-1])[1]
-    return wire_body.replace(body, [((start, end), b",".join(kept))]), lost
+    return wire_body.replace(body, [((start, end), b",".join(kept))])
 
 
-def _own(raw: Raw) -> tuple[list[bytes], int]:
-    """One message without foreign thoughts, or nothing where nothing is left, and how many it lost."""
+def _own(raw: Raw) -> list[bytes]:
+    """One message without foreign thoughts, or nothing where nothing is left."""
     fields = mapping(decode(raw))
     blocks = objects(fields.get("content"))
     own = [b for b in blocks if not (b.get("type") == "thinking" and foreign(text(b.get("signature"))))]
     if len(own) == len(blocks):
-        return [bytes(raw)], 0
-    return [encode({**fields, "content": own})] if own else [], len(blocks) - len(own)
+        return [bytes(raw)]
+    return [encode({**fields, "content": own})] if own else []
 
 
 # --- the codec -------------------------------------------------------------------------------------------
@@ -277,7 +281,7 @@ class MessagesCodec:
     def decode(self, body: bytes) -> Request:
         top = wire_body.read(_TOP, body)
         model, span = wire_body.model(body, top.model, top.messages, top.tools, top.system)
-        turns = (*_system(top.system), *_turns(top.messages))
+        turns, foreign_thoughts = _turns(top.messages)
         shape = mapping(mapping(top.output_config).get("format")) or mapping(top.output_format)
         return Request(
             dialect="messages",
@@ -286,7 +290,8 @@ class MessagesCodec:
             model_span=span,
             stream=bool(top.stream),
             include_usage=True,
-            turns=turns,
+            turns=(*_system(top.system), *turns),
+            foreign_thoughts=foreign_thoughts,
             tools=len(top.tools or ()),
             wants_json=shape.get("type") == "json_schema",
             max_output_tokens=count(top.max_tokens),

@@ -73,6 +73,22 @@ def test_T07_Q04_a_body_passes_byte_equal_but_for_the_model() -> None:
     assert wire_body.outgoing(CODEC.decode(sent), "m") == sent.replace(b'"auto"', b'"m"')
 
 
+def test_T08_thoughts_that_anthropic_did_not_sign_do_not_go_to_it() -> None:
+    signed = '{"role": "assistant","content": [ {"type":"thinking","thinking":"\\u00e4","signature":"S"} ]}'
+    unsigned = {"type": "thinking", "thinking": "x", "signature": ""}
+    mixed = {"role": "assistant", "content": [unsigned, {"type": "text", "text": "y"}]}
+    alone = {"role": "assistant", "content": [{**unsigned, "signature": "responses:rs_1:E"}]}
+    sent = f'{{"model":"auto", "messages": [{signed},{json.dumps(mixed)},{json.dumps(alone)}] , "max_tokens":9}}'
+    request = CODEC.decode(sent.encode())
+    assert request.foreign_thoughts
+    out = wire_body.outgoing(request, "m")
+    assert signed.encode() in out
+    assert json.loads(out)["messages"][1:] == [{"role": "assistant", "content": [{"type": "text", "text": "y"}]}]
+    assert out.startswith(b'{"model":"m", "messages": [')
+    assert out.endswith(b'] , "max_tokens":9}')
+    assert not CODEC.decode(f'{{"model":"a","messages":[{signed}]}}'.encode()).foreign_thoughts
+
+
 @pytest.mark.parametrize("messages", [None, "x", {}, [1]])
 def test_bad_messages_are_refused(messages: Any) -> None:
     with pytest.raises(BadRequest) as caught:

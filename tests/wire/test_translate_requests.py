@@ -10,7 +10,6 @@ import pytest
 from router.errors import BadRequest
 from router.types import Dialect
 from router.wire import CODECS
-from router.wire.messages import own_thoughts
 from router.wire.translate import translate
 from tests.wire.published import check_request
 from tests.wire.translated import BODIES, each_pair
@@ -93,25 +92,6 @@ def test_T08_thinking_goes_only_where_it_was_signed() -> None:
         assert dropped == ("thinking",)
         assert "Sig" not in json.dumps(body)
         assert "Hm" not in json.dumps(body)
-
-
-def test_T08_thoughts_that_anthropic_did_not_sign_are_taken_out_of_its_own_dialect() -> None:
-    signed = '{"role": "assistant","content": [ {"type":"thinking","thinking":"\\u00e4","signature":"S"} ]}'
-    unsigned = {
-        "role": "assistant",
-        "content": [{"type": "thinking", "thinking": "x", "signature": ""}, {"type": "text", "text": "y"}],
-    }
-    alone = {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": "responses:rs_1:E"}]}
-    body = (
-        f'{{"model": "a", "messages": [{signed},{json.dumps(unsigned)},{json.dumps(alone)}] , "max_tokens":9}}'.encode()
-    )
-    out, lost = own_thoughts(body)
-    assert lost == 2
-    assert signed.encode() in out
-    assert json.loads(out)["messages"][1:] == [{"role": "assistant", "content": [{"type": "text", "text": "y"}]}]
-    assert out.endswith(b'] , "max_tokens":9}')
-    clean = f'{{"model":"a","messages":[{signed}]}}'.encode()
-    assert own_thoughts(clean) == (clean, 0)
 
 
 def test_T10_cache_control_survives_where_the_dialect_has_it() -> None:
