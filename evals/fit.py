@@ -73,7 +73,7 @@ def predict(view: AnyView, x: Examples) -> Floats:
     at = np.tile(view.roots, (len(x), 1))
     row = np.arange(len(x))[:, None]
     for _ in range(view.depth):
-        at = np.where(x.dense[row, view.feature[at]] <= view.threshold[at], view.left[at], view.right[at])
+        at = view.children[2 * at + (x.dense[row, view.feature[at]] > view.threshold[at])]
     return view.value[at].sum(1).astype(np.float64) + view.bias
 
 
@@ -166,8 +166,9 @@ def _trees(grown: Sequence[Any], columns: Ints, bias: float) -> Trees:
     return Trees(
         feature=np.where(leaf, 0, columns[nodes["feature_idx"]]).astype(np.int32),
         threshold=np.where(leaf, np.inf, nodes["num_threshold"]).astype(np.float32),
-        left=np.where(leaf, own, nodes["left"] + base).astype(np.int32),
-        right=np.where(leaf, own, nodes["right"] + base).astype(np.int32),
+        children=np.stack([np.where(leaf, own, nodes[side] + base) for side in ("left", "right")], axis=1)
+        .ravel()
+        .astype(np.int32),
         value=np.where(leaf, nodes["value"], 0.0).astype(np.float32),
         roots=starts.astype(np.int32),
         depth=int(nodes["depth"].max()),

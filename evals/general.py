@@ -152,7 +152,7 @@ def support(x: Examples) -> Support:
     counted.
     """
     rows = [pieces(f.reading.text) for f in x.features]
-    counts = np.bincount(np.concatenate(rows), minlength=1 << SUPPORT_BITS)
+    counts = np.bincount(np.concatenate([np.unique(r) for r in rows]), minlength=1 << SUPPORT_BITS)
     shared = np.array([(counts[r] >= 2).mean() for r in rows])
     cjk = np.array([f.reading.cjk for f in x.features])
     return Support(

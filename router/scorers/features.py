@@ -234,7 +234,20 @@ _PREFIX_MAP: dict[str, list[int]] = {}
 for _prefix, _category in _PREFIXES:
     _PREFIX_MAP.setdefault(_prefix, []).append(_category)
 _PREFIX_SIZES = sorted({len(p) for p in _PREFIX_MAP})
-_SCRIPT = re.compile("|".join(sorted(map(re.escape, _SCRIPTS), key=lambda s: (-len(s), s))))
+_SCRIPT_BY_FIRST: dict[str, list[tuple[str, int]]] = {}
+for _entry, _category in sorted(_SCRIPTS.items(), key=lambda e: (-len(e[0]), e[0])):
+    _SCRIPT_BY_FIRST.setdefault(_entry[0], []).append((_entry, _category))
+
+
+def _script_entries(text: str) -> list[tuple[int, int]]:
+    """(position, category) of the entries in scripts without blanks, the longest at each position."""
+    found: list[tuple[int, int]] = []
+    for i, character in enumerate(text):
+        for entry, category in _SCRIPT_BY_FIRST.get(character, ()):
+            if text.startswith(entry, i):
+                found.append((i, category))
+                break
+    return found
 
 
 @lru_cache(maxsize=32768)
@@ -275,13 +288,12 @@ def work(reading: Reading) -> list[float]:
             if i >= last:
                 out[k + c] = 1.0
     if reading.cjk:
-        text = reading.text
-        for match in _SCRIPT.finditer(text):
-            c = _SCRIPTS[match[0]]
+        end = len(reading.text) - _NEAR_END * _CJK_WIDTH
+        for at, c in _script_entries(reading.text):
             out[2 * k + c] += 1.0
-            if match.start() < _NEAR_START * _CJK_WIDTH:
+            if at < _NEAR_START * _CJK_WIDTH:
                 out[c] = 1.0
-            if match.start() >= len(text) - _NEAR_END * _CJK_WIDTH:
+            if at >= end:
                 out[k + c] = 1.0
     for c in range(2 * k, 3 * k):
         if out[c]:
@@ -292,7 +304,6 @@ def work(reading: Reading) -> list[float]:
 # --- hashed n-grams --------------------------------------------------------------------------------------
 
 BITS = 15  # of the hashed spaces: 32,768 weights each
-_MASK = (1 << BITS) - 1
 _P = tuple(np.uint32(p) for p in (2654435761, 2246822519, 3266489917, 668265263))
 _SHIFT = np.uint32(32 - BITS)
 
@@ -302,10 +313,13 @@ _EDGE = 5  # words at either end that also count by where they stand
 
 def hashed_words(tokens: tuple[str, ...]) -> Index:
     """Buckets of the words and word pairs, and of the first and last words as such. Numbers count by length only."""
-    plain = [t if t[0].isalpha() else f"#{len(t)}" for t in tokens if t[0].isalnum()]
-    grams = plain + [f"{a} {b}" for a, b in pairwise(plain)]
-    grams += [f"^{t}" for t in plain[:_EDGE]] + [f"{t}$" for t in plain[-_EDGE:]]
-    return np.array([crc32(g.encode("utf-8", "replace")) & _MASK for g in grams], dtype=np.int32)
+    plain = [(t if t[0].isalpha() else f"#{len(t)}").encode("utf-8", "replace") for t in tokens if t[0].isalnum()]
+    if len(plain) > 450:
+        plain = plain[:300] + plain[-150:]
+    grams = [crc32(t) for t in plain]
+    pairs = list(map(crc32, plain[1:], grams))  # the checksum goes on from the word before
+    edges = [crc32(b"^", g) for g in grams[:_EDGE]] + [crc32(b"$", g) for g in grams[-_EDGE:]]
+    return (np.array(grams + pairs + edges, dtype=np.uint32) >> _SHIFT).astype(np.int32)
 
 
 def hashed_chars(text: str) -> Index:
@@ -322,11 +336,11 @@ SUPPORT_BITS = 20
 
 
 def pieces(text: str) -> Index:
-    """Distinct character pairs and trigrams in a wider space, for telling how much of a text is like anything seen."""
+    """Character pairs and trigrams in a wider space, for telling how much of a text is like anything seen."""
     codes = np.frombuffer(f" {text} ".encode("utf-32-le", "replace"), dtype=np.uint32)
     two = codes[:-1] * _P[0] ^ codes[1:] * _P[1]
     mixed = np.concatenate([two, two[:-1] * _P[2] ^ codes[2:] * _P[3]]) * _P[0]
-    return np.unique(mixed >> np.uint32(32 - SUPPORT_BITS)).astype(np.int32)
+    return (mixed >> np.uint32(32 - SUPPORT_BITS)).astype(np.int32)
 
 
 _LOG = np.log1p(np.arange(4096, dtype=np.float64)).astype(np.float32)

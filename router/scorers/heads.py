@@ -87,8 +87,7 @@ class Trees(Struct, frozen=True, kw_only=True):
 
     feature: Array  # (nodes,) column of `DENSE`, or 0 in a leaf
     threshold: Vector  # (nodes,) go left when the feature is at most this; +inf in a leaf
-    left: Array  # (nodes,) child, or the leaf itself
-    right: Array
+    children: Array  # (2 * nodes,) left and right child of each node, a leaf's being itself
     value: Vector  # (nodes,) used in leaves
     roots: Array  # (trees,)
     depth: int
@@ -96,9 +95,11 @@ class Trees(Struct, frozen=True, kw_only=True):
 
     def predict(self, x: Features) -> float:
         at = self.roots
+        dense = x.dense
         for _ in range(self.depth):
-            at = np.where(x.dense[self.feature[at]] <= self.threshold[at], self.left[at], self.right[at])
-        return float(self.value[at].sum()) + self.bias
+            right = dense.take(self.feature.take(at)) > self.threshold.take(at)
+            at = self.children.take(2 * at + right)
+        return float(self.value.take(at).sum()) + self.bias
 
 
 # --- heads -----------------------------------------------------------------------------------------------
