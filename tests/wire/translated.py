@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from router.errors import BadRequest
 from router.types import Dialect
 from router.wire import CODECS
 from router.wire.translate import Translation, translate
-from tests.wire.published import events
+from tests.wire.published import check_request, events
 
 TOOLS: dict[Dialect, list[Any]] = {
     "chat": [{"type": "function", "function": {"name": n, "parameters": {"type": "object"}}} for n in "fg"],
@@ -127,3 +128,39 @@ def rebuilt(dialect: Dialect, stream: bytes) -> dict[str, Any]:
                 assert isinstance(call["function"]["arguments"], str)
                 message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
     return {"choices": [{"message": message}]}
+
+
+# --- requests -----------------------------------------------------------------------------------------
+
+PNG = "data:image/png;base64,iVBORw0KGgo="
+PDF = "data:application/pdf;base64,JVBERi0="
+HI = {"role": "user", "content": "hi"}
+
+
+def sent(client: Dialect, upstream: Dialect, body: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    out = translate(CODECS[client].decode(json.dumps(body).encode()), upstream, "m-up")
+    decoded = json.loads(out.body)
+    check_request(upstream, decoded)
+    return decoded, out.dropped
+
+
+def chat(upstream: Dialect, *messages: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    return sent("chat", upstream, {"model": "a", "messages": list(messages) or [HI], **more})
+
+
+def messages(upstream: Dialect, *given: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    return sent("messages", upstream, {"model": "a", "max_tokens": 99, "messages": list(given) or [HI], **more})
+
+
+def responses(upstream: Dialect, *items: Any, **more: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    return sent("responses", upstream, {"model": "a", "input": list(items) or "hi", **more})
+
+
+def refusal(client: Dialect, upstream: Dialect, body: dict[str, Any]) -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        translate(CODECS[client].decode(json.dumps(body).encode()), upstream, "m-up")
+    return caught.value
+
+
+def tools(dialect: Dialect) -> dict[str, Any]:
+    return {"tools": BODIES[dialect]["tools"]}
