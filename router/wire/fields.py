@@ -149,3 +149,30 @@ def plain(said: Conversation, target: Dialect) -> dict[str, Any]:
     """The fields of the target that keep their value."""
     named = {row.name: row.field(target) for row in ROWS if row.plain and row.field(target)}
     return {named[name]: value for name, value in said.plain.items() if name in named}
+
+
+def markdown() -> str:
+    """The table of `docs/wire.md`: for each dialect's fields, what becomes of them in the other two."""
+    return "\n\n".join([_one(dialect) for dialect in DIALECTS])
+
+
+def _one(source: Dialect) -> str:
+    targets = [dialect for dialect in DIALECTS if dialect != source]
+    lines = [f"### From {source}", "", f"| field | to {targets[0]} | to {targets[1]} | note |", "|---|---|---|---|"]
+    for field, rows in sorted(_BY_FIELD[source].items()):
+        if not field:
+            continue
+        fates = [_fate(rows, target) for target in targets]
+        idle = [f"{value!r} asks for nothing" for value in rows[0].idle]
+        notes = list(dict.fromkeys([*(row.note for row in rows if row.note), *idle]))
+        lines.append(f"| `{field}` | {fates[0]} | {fates[1]} | {'; '.join(notes)} |")
+    return "\n".join(lines)
+
+
+def _fate(rows: list[Row], target: Dialect) -> str:
+    names = list(dict.fromkeys([f"`{row.field(target)}`" for row in rows if row.field(target)]))
+    if names:
+        return ", ".join(names)
+    if rows[0].name == "stream_options":
+        return "not needed"
+    return "**refused**" if rows[0].lost == "refuse" else "dropped"

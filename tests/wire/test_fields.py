@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from router.errors import BadRequest
 from router.types import Dialect
 from router.wire import CODECS
-from router.wire.fields import DIALECTS, ROWS
+from router.wire.fields import DIALECTS, ROWS, markdown
 from router.wire.translate import translate
 from tests.wire.published import request_fields
 from tests.wire.translated import BODIES, each_pair
@@ -82,3 +83,7 @@ def test_an_unknown_field_is_listed(client: Dialect, upstream: Dialect) -> None:
     assert translate(CODECS[client].decode(json.dumps(body).encode()), upstream, "m").dropped == (
         "chat_template_kwargs",
     )
+
+
+def test_the_documentation_holds_the_table_as_it_is() -> None:
+    assert markdown() in (Path(__file__).parents[2] / "docs" / "wire.md").read_text()
