@@ -58,7 +58,7 @@ class Snapshot:
         self.named_headers = frozenset(named_headers)
         self.wanted_headers = frozenset(name.encode() for name in named_headers)
         self.generation = generation
-        self.labels = {name: f"{name}@{config.digest[:12]}".encode() for name in config.policies}
+        self._headers: dict[tuple[str, str, str, str | None], Headers] = {}
         self._flights = 0
         self._idle: asyncio.Event | None = None
 
@@ -70,6 +70,17 @@ class Snapshot:
         self._flights -= 1
         if self._flights == 0 and self._idle is not None:
             self._idle.set()
+
+    def headers(self, policy: str, route: str, group: str, deployment: str | None) -> Headers:
+        """The headers that say where a request went; the same list for the same place."""
+        place = (policy, route, group, deployment)
+        made = self._headers.get(place)
+        if made is None:
+            named = f"{policy}@{self.config.digest[:12]}"
+            values = {"policy": named, "route": route, "group": group, "deployment": deployment}
+            made = [(f"x-pointsman-{k}".encode(), v.encode()) for k, v in values.items() if v is not None]
+            self._headers[place] = made
+        return made
 
     async def idle(self) -> None:
         """Until no request holds this snapshot; ask only when no new one can."""
@@ -181,20 +192,16 @@ class Flight:
 
     def headers(self) -> Headers:
         """The `x-pointsman-*` headers of every inference answer."""
-        out: Headers = [(b"x-pointsman-request-id", self.caller.id.encode())]
-        decision = self.decision
+        own: Headers = [(b"x-pointsman-request-id", self.caller.id.encode())]
+        decision, target = self.decision, self.target
         if decision is None:
-            return out
-        out.append((b"x-pointsman-policy", self.snapshot.labels.get(decision.policy, b"")))
-        out.append((b"x-pointsman-route", decision.route.encode()))
-        target = self.target
-        out.append((b"x-pointsman-group", (decision.group if target is None else target.group).encode()))
-        if target is not None:
-            out.append((b"x-pointsman-deployment", target.deployment.encode()))
+            return own
+        group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
+        own += self.snapshot.headers(decision.policy, decision.route, group, deployment)
         if decision.score is not None:
-            out.append((b"x-pointsman-score", b"%.4f" % decision.score))
-        out.append((b"x-pointsman-attempts", b"%d" % self.tries))
-        return out
+            own.append((b"x-pointsman-score", b"%.4f" % decision.score))
+        own.append((b"x-pointsman-attempts", b"%d" % self.tries))
+        return own
 
     def stream_headers(self) -> Headers:
         return STREAM_HEADERS + self.headers()

@@ -125,30 +125,59 @@ def without_secrets(text: str) -> str:
 # --- lines -----------------------------------------------------------------------------------------------
 
 
-def _request(of: Record) -> dict[str, Any]:
+class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What a request's line says. Every text in it is the gateway's own or the operator's."""
+
+    time: str
+    level: str
+    logger: str
+    message: str
+    request_id: str
+    policy: str
+    route: str | None
+    why: str | None
+    score: float | None
+    group: str | None
+    deployment: str | None
+    model: str
+    dialect: str
+    stream: bool
+    outcome: str
+    attempts: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+    ttft_s: float | None
+    total_s: float
+    errors: list[str] = []
+
+
+def _request(of: Record) -> RequestLine:
     decision, served = of.decision, records.served(of)
-    fields: dict[str, Any] = {
-        "request_id": of.id,
-        "policy": of.policy,
-        "route": decision.route if decision is not None else None,
-        "why": decision.why if decision is not None else None,
-        "score": decision.score if decision is not None else None,
-        "group": records.group(of),
-        "deployment": served.deployment if served is not None else None,
-        "model": of.model,
-        "dialect": of.dialect,
-        "stream": of.stream,
-        "outcome": of.outcome,
-        "attempts": len(of.attempts),
-        "input_tokens": of.usage.input,
-        "output_tokens": of.usage.output,
-        "cost": of.cost,
-        "ttft_s": of.timing.ttft_s,
-        "total_s": of.timing.total_s,
-    }
-    errors = [a.error for a in of.attempts if a.error is not None]
-    return {**fields, "errors": errors} if errors else fields
+    return RequestLine(
+        time=_iso(of.time),
+        level="warning" if of.outcome in FAILED else "info",
+        logger="pointsman.request",
+        message="request",
+        request_id=of.id,
+        policy=of.policy,
+        route=decision.route if decision is not None else None,
+        why=decision.why if decision is not None else None,
+        score=decision.score if decision is not None else None,
+        group=records.group(of),
+        deployment=served.deployment if served is not None else None,
+        model=of.model,
+        dialect=of.dialect,
+        stream=of.stream,
+        outcome=of.outcome,
+        attempts=len(of.attempts),
+        input_tokens=of.usage.input,
+        output_tokens=of.usage.output,
+        cost=of.cost,
+        ttft_s=of.timing.ttft_s,
+        total_s=of.timing.total_s,
+        errors=[a.error for a in of.attempts if a.error is not None],
+    )
 
 
 def _fields(line: logging.LogRecord) -> dict[str, Any]:
@@ -167,15 +196,8 @@ class Json(Lines):
     """One object a line, in ASCII: what is not ASCII is escaped, line ends of every kind with it."""
 
     def request(self, record: Record) -> str:
-        line = {
-            "time": _iso(record.time),
-            "level": "warning" if record.outcome in FAILED else "info",
-            "logger": "pointsman.request",
-            "message": "request",
-            **_request(record),
-        }
-        text = _encode(line)
-        return text.decode() if text.isascii() else json.dumps(line, ensure_ascii=True)
+        text = _encode(_request(record))
+        return text.decode() if text.isascii() else json.dumps(json.loads(text), ensure_ascii=True)
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _HEAD, _TAIL = 1000, 400  # characters looked at
 _MARKS = ("{", "(", ";", "=", "<", "`", "[", "#", "//", "SELECT ", "import ")  # most prose has none of these
@@ -45,7 +46,11 @@ def code_share(text: str) -> float:
 
     Of a long text only the first 1,000 and the last 400 characters are looked at.
     """
-    sample = text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}\n{text[-_TAIL:]}"
+    return _share(text if len(text) <= _HEAD + _TAIL else f"{text[:_HEAD]}\n{text[-_TAIL:]}")
+
+
+@lru_cache(1024)  # an agent sends the same words again with every step
+def _share(sample: str) -> float:
     if not any(map(sample.__contains__, _MARKS)):
         return 0.0
     code = total = 0

@@ -6,6 +6,7 @@ Good enough to send, say, Japanese to a group that reads it; "" where the sample
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _HEAD = 240  # characters looked at
 _MOST_WORDS = 32
@@ -97,9 +98,14 @@ _VOTES = _votes()
 
 def language(text: str) -> str:
     """ISO 639-1 code of the language `text` begins in, "" where unsure. Fenced code is passed over."""
-    sample = text[:_HEAD]
+    return _language(text[: 2 * _HEAD])
+
+
+@lru_cache(1024)  # an agent sends the same words again with every step
+def _language(head: str) -> str:
+    sample = head[:_HEAD]
     if "```" in sample:
-        sample = _FENCE.sub(" ", text[: 2 * _HEAD])[:_HEAD]
+        sample = _FENCE.sub(" ", head)[:_HEAD]
     if not sample.isascii():
         # A fifth: a sentence about a foreign word is not in that language; a Han sign says as much as three letters.
         foreign = "".join(_FOREIGN.findall(sample))

@@ -80,6 +80,11 @@ def model(body: bytes, value: Raw, *bulk: Raw | list[Raw] | None) -> tuple[str, 
     name: str = decode(text, type=str)
     if not name.strip():
         raise BadRequest("`model` is empty", param="model")
+    if len(body) <= _SMALL and b"\\" not in body:
+        key = body.find(b'"model"')
+        if body.find(b'"model"', key + 7) < 0:  # the only one is the key, and its value follows
+            start = body.index(text, key + 7)
+            return name, (start, start + len(text))
     span = locate(body, value)
     _refuse_twice(body, () if len(body) <= _SMALL else bulk)
     return name, span
