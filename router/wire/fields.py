@@ -157,7 +157,7 @@ def markdown() -> str:
 
 
 def _one(source: Dialect) -> str:
-    targets = [dialect for dialect in DIALECTS if dialect != source]
+    targets: list[Dialect] = [dialect for dialect in DIALECTS if dialect != source]
     lines = [f"### From {source}", "", f"| field | to {targets[0]} | to {targets[1]} | note |", "|---|---|---|---|"]
     for field, rows in sorted(_BY_FIELD[source].items()):
         if not field:
