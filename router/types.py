@@ -60,6 +60,7 @@ class Request(Struct, frozen=True, kw_only=True):
     wants_json: bool = False
     max_output_tokens: int | None = None
     user: str | None = None  # the dialect's own user / session id in the body, for affinity only
+    previous: str | None = None  # responses: id of the answer or conversation that this continues (R05)
     foreign_thoughts: bool = False  # messages: holds thinking that Anthropic's API did not sign and would refuse
 
 

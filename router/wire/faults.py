@@ -18,7 +18,7 @@ from router.wire.loose import is_object, mapping, text
 # How servers say that the prompt does not fit, beside OpenAI's code `context_length_exceeded`: OpenAI and vLLM,
 # Anthropic, Gemini, Bedrock, llama.cpp, SGLang, Mistral, TGI, Ollama.
 OVERFLOW = re.compile(
-    r"maximum context length|context[ _-]?(length|window|size)|(prompt|input) is too long"
+    r"maximum context length|context[ _-]?(length|window|size|limit)|(prompt|input) is too long"
     r"|too many (input )?tokens|exceeds? (the )?(maximum|available|model).{0,40}(token|context)"
     r"|input token count.{0,40}exceeds|input length.{0,40}exceeds|`inputs` tokens",
     re.IGNORECASE,

@@ -86,6 +86,15 @@ def _turns(top: Top) -> list[Turn]:
     return turns + [turn for item in found or () if (turn := _turn(item)) is not None]
 
 
+def _conversation(raw: Raw) -> str | None:
+    if not bytes(raw):
+        return None
+    with suppress(DecodeError):
+        found: Any = decode(raw)
+        return text(found) or text(mapping(found).get("id")) or None
+    return None
+
+
 def _loose(raw: Raw) -> list[Turn]:
     try:
         each = _EACH.decode(raw)
@@ -146,17 +155,28 @@ def read_usage(usage: Any) -> Usage | None:
 
 
 class Answer(Struct, gc=False):
+    id: Any = None
     usage: Any = None
 
 
 _ANSWER = Decoder(Answer)
+
+
+def answer_id(answer: bytes) -> str:
+    """The id of a buffered answer, which a later request names as previous_response_id; "" where it has none."""
+    try:
+        return text(_ANSWER.decode(answer).id)
+    except (DecodeError, RecursionError):
+        return ""
+
+
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 
 
 class ResponsesMeter(PassMeter):
     """Responses; the terminal event carries the whole answer and its usage."""
 
-    __slots__ = ("_id", "_last", "_model")
+    __slots__ = ("_last", "_model", "answer_id")
 
     signs: ClassVar[tuple[bytes, ...]] = (
         b"\r",
@@ -169,7 +189,8 @@ class ResponsesMeter(PassMeter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._id = self._model = ""
+        self.answer_id = ""  # what a later request names as previous_response_id
+        self._model = ""
         self._last = b""
 
     def feed(self, data: bytes) -> bytes:
@@ -180,7 +201,7 @@ class ResponsesMeter(PassMeter):
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
         numbers = _NUMBER.findall(self._last)
         number = int(numbers[-1]) + 1 if numbers else 0
-        return failed_event(faults.of(error), self._id or f"resp_{request_id}", self._model, number)
+        return failed_event(faults.of(error), self.answer_id or f"resp_{request_id}", self._model, number)
 
     def _see(self, name: str, data: bytes) -> Verdict | bytes:
         try:
@@ -196,7 +217,7 @@ class ResponsesMeter(PassMeter):
         if kind in ("error", "response.failed") or (not kind and faults.read_object(event)):
             return "fail"
         if kind == "response.created":
-            self._id, self._model = text(response.get("id")), text(response.get("model"))
+            self.answer_id, self._model = text(response.get("id")), text(response.get("model"))
         if kind in ("response.completed", "response.incomplete"):
             self.usage = read_usage(response.get("usage"))
             return "end"
@@ -277,6 +298,7 @@ class ResponsesCodec:
             wants_json=shape in ("json_object", "json_schema"),
             max_output_tokens=count(top.max_output_tokens),
             user=user if isinstance(user, str) else None,
+            previous=text(top.previous_response_id) or _conversation(top.conversation),
         )
 
     def meter(self, request: Request, *, asked_usage: bool = False) -> ResponsesMeter:

@@ -176,7 +176,8 @@ def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect)
             if not url:
                 raise BadRequest(f"`{where}` has no image_url", param=where)
             data_uri(url, f"{where}.image_url")
-            return Image(url=url, detail=text(part.get("detail")) or None)
+            detail = text(part.get("detail"))
+            return Image(url=url, detail=None if detail in ("", "auto") else detail)  # demanded here, not elsewhere
         case "input_file":
             if part.get("file_id"):
                 raise refusal("a file kept by another provider", f"{where}.file_id", target)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.errors import BadAnswer, BadRequest, RateLimited, Truncated, UpstreamStatus
 from router.types import ToolCall, ToolResult, Turn, Usage
 from router.wire import body as wire_body
-from router.wire.responses import ResponsesCodec
+from router.wire.responses import ResponsesCodec, answer_id
 from tests.wire.published import check_event, events
 from tests.wire.upstreams import STREAMS, event, responses_stream
 
@@ -126,6 +126,19 @@ def test_S07_an_upstreams_failure_ends_the_stream_after_content_and_raises_befor
     assert listening.done
     [(name, told)] = events(listening.fail(listening.failed, "r"))
     assert (name, told["response"]["error"]) == ("response.failed", fields)
+
+
+def test_R05_a_request_names_what_it_continues_and_an_answer_its_id() -> None:
+    assert CODEC.decode(body(previous_response_id="resp_1")).previous == "resp_1"
+    assert CODEC.decode(body(conversation="conv_1")).previous == "conv_1"
+    assert CODEC.decode(body(conversation={"id": "conv_2"})).previous == "conv_2"
+    for nothing in ({}, {"previous_response_id": None, "conversation": None}, {"conversation": 7}):
+        assert CODEC.decode(body(**nothing)).previous is None
+    listening = meter()
+    listening.feed(STREAM)
+    assert listening.answer_id == "resp_u1"
+    assert answer_id(b'{"id":"resp_9","output":[]}') == "resp_9"
+    assert answer_id(b"<html>") == ""
 
 
 def test_an_incomplete_response_is_an_end() -> None:
