@@ -30,11 +30,10 @@ def status(code: int, body: Any) -> UpstreamStatus:
     ],
 )
 def test_L13_an_overflow_is_recognised_in_every_vendors_words(message: str) -> None:
-    shapes = [
-        {"error": {"message": message}},
-        {"type": "error", "error": {"type": "invalid_request_error", "message": message}},
-    ]
-    for shape in [*shapes, {"error": message}, {"object": "error", "message": message}, {"detail": message}]:
+    openai = {"error": {"message": message}}
+    anthropic = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    vllm = {"object": "error", "message": message}
+    for shape in (openai, anthropic, vllm, {"error": message}, {"detail": message}):
         assert faults.overflow(status(400, shape))
     assert faults.raised(json.dumps(openai).encode()).status == 400
 
