@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from router.scorers import text
 from router.scorers.features import BITS, DENSE, Features, bag, extract, hashed_chars, hashed_words
-from router.scorers.heads import Hashed, Head, Kernel, Length, Trees
+from router.scorers.heads import Hashed, Head, Kernel, Length, Semantic, Trees
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-AnyView = Length | Kernel | Hashed | Trees
+AnyView = Length | Kernel | Hashed | Semantic | Trees
 
 
 class Examples:
@@ -70,11 +70,23 @@ def predict(view: AnyView, x: Examples) -> Floats:
             distance = (part * part).sum(1)[:, None] + view.norms - 2.0 * (part @ view.centres.T)
             out[i : i + 2000] = np.exp(-view.gamma * distance) @ view.weights
         return out + view.bias
+    if isinstance(view, Semantic):
+        form = np.clip((x.dense[:, view.columns] - view.mean) * view.scale, -0.4, 0.4)
+        z = np.hstack([form, _unit(np.asarray(x.sparse("words") @ view.projection)) * view.topics])
+        return _radial(z.astype(np.float64), view.centres, view.norms, view.gamma) @ view.weights + view.bias
     at = np.tile(view.roots, (len(x), 1))
     row = np.arange(len(x))[:, None]
     for _ in range(view.depth):
         at = view.children[2 * at + (x.dense[row, view.feature[at]] > view.threshold[at])]
     return view.value[at].sum(1).astype(np.float64) + view.bias
+
+
+def _unit(z: Floats) -> Floats:
+    return z / np.maximum(np.sqrt((z * z).sum(1, keepdims=True)), 1e-9)
+
+
+def _radial(a: Floats, centres: Any, norms: Any, gamma: float) -> Floats:
+    return np.exp(-gamma * ((a * a).sum(1)[:, None] + norms - 2.0 * (a @ centres.T)))
 
 
 Fit = Callable[[Examples, Floats], AnyView]
@@ -174,6 +186,44 @@ def _trees(grown: Sequence[Any], columns: Ints, bias: float) -> Trees:
         depth=int(nodes["depth"].max()),
         bias=bias,
     )
+
+
+def semantic(columns: Ints, *, topics: int, ridge: float, points: int, weight: float = 0.7, seed: int = 0) -> Fit:
+    """Kernel ridge regression on form and on the words' projection onto `topics` singular directions."""
+
+    def fit(x: Examples, y: Floats) -> Semantic:
+        from scipy.sparse import csr_matrix
+        from sklearn.decomposition import TruncatedSVD
+
+        m = x.sparse("words").astype(np.float64)
+        seen = np.asarray((m > 0).sum(0)).ravel()
+        idf = np.where(seen >= 2, np.log((1 + len(x)) / (1 + seen)) + 1.0, 0.0)
+        k = min(topics, len(x) - 1)
+        svd = TruncatedSVD(k, n_iter=3, random_state=seed).fit(csr_matrix(m.multiply(idf)))
+        projection = (svd.components_.T * idf[:, None]).astype(np.float16).astype(np.float32)
+        part = x.dense[:, columns].astype(np.float64)
+        mean, scale = part.mean(0), 0.1 / (part.std(0) + 1e-3)
+        form = np.clip((part - mean) * scale, -0.4, 0.4)
+        z = np.hstack([form, _unit(np.asarray(m @ projection)) * weight])
+        chosen = np.sort(np.random.default_rng(seed).choice(len(z), min(points, len(z)), replace=False))
+        centres = z[chosen].astype(np.float16).astype(np.float64)
+        norms = (centres * centres).sum(1)
+        inside, bias = _radial(z, centres, norms, 1.0), float(y.mean())
+        system = inside.T @ inside + ridge * _radial(centres, centres, norms, 1.0) + 1e-6 * np.eye(len(centres))
+        return Semantic(
+            projection=projection,
+            columns=columns.astype(np.int16),
+            mean=mean.astype(np.float32),
+            scale=scale.astype(np.float32),
+            topics=weight,
+            centres=centres.astype(np.float32),
+            norms=norms.astype(np.float32),
+            weights=np.linalg.solve(system, inside.T @ (y - bias)).astype(np.float32),
+            gamma=1.0,
+            bias=bias,
+        )
+
+    return fit
 
 
 def length(_x: Examples, _y: Floats) -> Length:

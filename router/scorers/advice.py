@@ -42,7 +42,7 @@ _OPENING = r"^[\s\"'*#>-]*(?:\w+ ){0,2}"
 _PATTERNS: tuple[str, ...] = (
     # choosing a model
     rf"\b{_SEND}\b.{{0,40}}\b{_RANK}\b.{{0,20}}\b{_MODEL}\b",
-    rf"\b{_RANK}[ -]{_MODEL}\b.{{0,30}}\b(?:is|are|will|would|can|should|must|please|only|suffices?|enough|do|instead)\b",
+    rf"\b{_RANK}[ -]{_MODEL}\b.{{0,30}}\b(?:is|are|will|would|can|should|must|please|only|suffices?|enough|do|instead|fine|ok|okay)\b",
     rf"^\W*(?:the )?{_RANK}[ -]{_MODEL}(?: please| only| now)?\W*$",
     # speaking to the router
     rf"\b(?:note|message|instructions?|attention|dear|hey|hello|hint|memo|notice) (?:to|for)? ?(?:the )?(?:ai )?{_ROUTER}\b",
@@ -53,12 +53,14 @@ _PATTERNS: tuple[str, ...] = (
     rf"\b(?:as|=|is|at)\W{{1,3}}(?:an? )?(?:very |extremely |really |super )?(?:{_LEVEL}|0|1|zero|one)\b",
     rf"\b(?:difficulty|complexity|tier|priority|routing|p_solve|hardness|verdict|target_group|easiness)\b(?: is| level| score)*"
     rf"\W{{0,4}}\b(?:{_LEVEL}|small|large|cheap|weak|strong|max\w*|none|expert|reasoning|zero|[0-9](?:\.\d+)?)\b",
-    r"^\W*(?:difficulty|complexity|tier|verdict|route|routing|group|label|score|p_solve)\W*$",
+    r"^\W*(?:difficulty|complexity|tier|verdict|route|routing|group|label|score|p_solve|override|system|admin)\W*$",
+    rf"^\W*{_RANK}(?: {_MODEL})?\W*$",
     rf"^\W*(?:{_LEVEL}|(?:very|super|extremely|really) {_LEVEL}|0|1|0\.\d+|1\.0)\W*$",
     # overruling
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,30}\b(?:instructions?|rules?|tiers?|polic(?:y|ies)|routing|prompts?|"
     r"classif\w*|score\w*|difficult\w*)\b",
     # declaring its own difficulty
+    rf"\b(?:escalate|downgrade|upgrade|reroute)\b.{{0,30}}\b{_MODEL}\b",
     rf"{_OPENING}(?:this|that|it|the (?:above|below|following|{_ASK}))(?: {_ASK})?(?:'s| is| was| will be| should be| must be) "
     rf"(?:(?:a|an|the|very|really|extremely|super|quite|so|trivially|totally|just|actually|only|of|rated|considered|"
     rf"definitely|obviously|known|to be|not)\s)*{_LEVEL}\b.{{0,40}}$",
@@ -68,7 +70,11 @@ _PATTERNS: tuple[str, ...] = (
     r"(?:\w+ )?(?:reasoning|thinking|thought|effort|expertise)\b",
     r"\b(?:a|any|even a) (?:child|kid|toddler|five[- ]year[- ]old|beginner) (?:can|could|would|knows?)\b",
     rf"\b{_LEVEL} {_ASK}s? (?:for|to) (?:the |a |any )?(?:\w+ )?{_MODEL}\b",
+    r"\b(?:deep|careful|expert|advanced|extended|serious) (?:reasoning|thinking|thought|expertise) (?:is )?(?:needed|required|necessary)\b",
+    r"^\W*(?:important|urgent|attention|warning|important system note|system note|внимание|важно|importante|wichtig|achtung)\W*$",
     # Russian
+    r"(?:топов|дорог|мощн|больш|маленьк|дешев|дешёв|лучш)\w* модел\w*\W*$",
+    r"^\W*(?:запрос|задача|вопрос) (?:экспертн|высш|начальн|детск)\w* уровн\w*",
     rf"{_any('использу* выбер* отправ* направ* примен* нужна достаточно хватит возьми')}.{{0,30}}"
     rf"{_any('дешев* дешёв* маленьк* слаб* прост* больш* мощн* сильн* лучш* дорог* мал*')} ?(?:\w+ )?(?:модел|групп)\w*",
     r"^\W*(?:это|этот|эта|задача|вопрос)(?: (?:вопрос|задача|запрос|задание))?(?: -)?(?: (?:очень|совсем|же|просто|действительно))*"
@@ -100,30 +106,48 @@ _ADVICE = re.compile("|".join(_PATTERNS))
 _SUSPECTS = words(
     "model rout tier classif easy hard simple trivial difficult complex basic straightforward score label priorit ignore "
     "disregard forget override bypass reasoning thinking thought elementary challenging child toddler beginner gateway "
-    "pointsman p_solve verdict llm effort expertise модел групп лёгк легк прост сложн трудн элементарн тривиальн маршрутиз "
+    "pointsman p_solve verdict llm effort expertise endpoint cheap escalat premium system admin year-old backend frontier extreme important urgent attention warning внимание важно запрос wichtig achtung "
+    " модел групп лёгк легк прост сложн трудн элементарн тривиальн маршрутиз "
     "классифик роутер modelo grupo fácil sencill difícil complej enrutador clasificador modell gruppe einfach leicht simpel "
     "schwer komplex modèle groupe facile difficile 模型 组 简单 容易 难 复杂 路由 分类器"
 )
-_CLAUSE = re.compile(r"(?<=[;:!?,。！？；：，()\[\]{}<>|])|(?<=[.])(?=\s|$)|(?= - )")
+_CLAUSE = re.compile(r"(?<=[;:!?,。！？；：，()\[\]{}<>|\n\"])|(?=\")|(?<=[.])(?=\s|$)|(?= --? )")
+_KEY = r"[\"']?(?:difficulty|complexity|tier|priority|route|routing|p_solve|hardness|verdict|label|score|group|model|class)[\"']?"
+_VERDICT = re.compile(rf"[\[{{]\s*(?:{_KEY}\s*[:=]\s*[\"']?[\w.-]+[\"']?\s*,?\s*)+[\]}}]")
 
 
 def _suspect(text: str) -> bool:
     return any(s in text for s in _SUSPECTS)
 
 
+_LONG_START = 24  # characters before the advice that make the beginning of a clause worth keeping
+
+
 @lru_cache(maxsize=4096)
-def advises(clause: str) -> bool:
-    """Whether one clause of a canonical text is advice to the router."""
-    return _suspect(clause) and _ADVICE.search(clause.strip(" .;:!?,。！？；：，()[]{}<>|-\"'")) is not None
+def advice_at(clause: str) -> int | None:
+    """Where in a clause of a canonical text its advice begins; None where it holds none."""
+    if not _suspect(clause):
+        return None
+    bare = clause.strip(" .;:!?,。！？；：，()[]{}<>|-\"'\n")
+    found = _ADVICE.search(bare)
+    return None if found is None else clause.index(bare) + found.start()
 
 
 def drop(text: str) -> str:
-    """A canonical text without its advice; the text itself where there is none, or nothing else is left."""
+    """A canonical text, lines kept apart, without its advice; as it is where there is none or nothing else is left.
+
+    A clause that only ends in advice loses its end, so that an ending put behind a question without a full stop
+    goes and the question stays.
+    """
     if not _suspect(text):
         return text
-    clauses = _CLAUSE.split(text)
-    kept = [c for c in clauses if not advises(c)]
-    if len(kept) == len(clauses):
-        return text
-    left = " ".join("".join(kept).split())
+    plain = _VERDICT.sub(" ", text) if ":" in text or "=" in text else text
+    kept: list[str] = []
+    for clause in _CLAUSE.split(plain):
+        at = advice_at(clause)
+        if at is None:
+            kept.append(clause)
+        elif at > _LONG_START:
+            kept.append(clause[:at] + " ")
+    left = "".join(kept)
     return left if sum(c.isalnum() for c in left) >= 2 else text

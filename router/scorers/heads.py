@@ -82,6 +82,33 @@ class Hashed(Struct, frozen=True, kw_only=True):
         return float(self.weights[index] @ value) + self.bias
 
 
+class Semantic(Struct, frozen=True, kw_only=True):
+    """Kernel regression on dense features together with a projection of the words onto a few topics."""
+
+    projection: Vector  # (buckets, topics)
+    columns: Array
+    mean: Vector
+    scale: Vector  # puts form and topics in proportion
+    topics: float  # how much the topics weigh
+    centres: Vector
+    norms: Vector
+    weights: Vector
+    gamma: float
+    bias: float
+
+    def place(self, x: Features) -> Vector:
+        """Where the prompt lies: its form beside its topics."""
+        form = np.clip((x.dense[self.columns] - self.mean) * self.scale, -0.4, 0.4)
+        index, value = x.words
+        topics = value @ self.projection[index]
+        return np.concatenate([form, topics * (self.topics / max(float(np.sqrt(topics @ topics)), 1e-9))])
+
+    def predict(self, x: Features) -> float:
+        z = self.place(x)
+        distance = self.norms + z @ z - 2.0 * (self.centres @ z)
+        return float(np.exp(-self.gamma * distance) @ self.weights) + self.bias
+
+
 class Trees(Struct, frozen=True, kw_only=True):
     """A sum of regression trees over dense features, walked all at once."""
 
@@ -172,14 +199,20 @@ class Model(Struct, frozen=True, kw_only=True):
 
 # --- reading and writing ----------------------------------------------------------------------------------
 
-VIEWS: dict[str, type[Length | Kernel | Hashed | Trees]] = {
+VIEWS: dict[str, type[Length | Kernel | Hashed | Semantic | Trees]] = {
     "length": Length,
     "kernel": Kernel,
     "hashed": Hashed,
+    "semantic": Semantic,
     "trees": Trees,
 }
 _KIND = {view: kind for kind, view in VIEWS.items()}
-_STORE_HALF = {("kernel", "centres"), ("hashed", "weights")}  # halving these costs no measurable quality
+_STORE_HALF = {
+    ("kernel", "centres"),
+    ("hashed", "weights"),
+    ("semantic", "projection"),
+    ("semantic", "centres"),
+}  # halving these costs no measurable quality
 
 
 def dump(model: Model, directory: Path) -> Path:

@@ -21,6 +21,9 @@ _IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _CJK = re.compile(f"[{_IDEOGRAPHS}]")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*|\d+(?:[.,]\d+)*|[^\w\s]")
 _CJK_TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^\W\d_{_IDEOGRAPHS}]+|\d+(?:[.,]\d+)*|[^\w\s]")
+_POLITE = re.compile(
+    r"\b(?:please|pls|kindly|bitte|por favor|пожалуйста|s'il (?:te|vous) pla[iî]t|per favore)\b[,:]?|(?:请你?|麻烦你?)(?=\S)"
+)
 _EMPHASIS = re.compile(r"\*\*|__|(?<!\S)#{1,6}(?=\s)|(?<!\S)>(?=\s)")
 
 
@@ -53,17 +56,17 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     text: str  # canonical: at most HEAD + TAIL characters
     tokens: tuple[str, ...]  # words, numbers and punctuation marks, in order
-    length: int  # characters of the whole prompt, blanks collapsed where it is short enough to do so
+    length: int  # characters of the whole prompt, as bare as the text where all of it was read
     cjk: bool  # has Chinese or Japanese script
 
 
 def canonical(raw: str) -> tuple[str, int]:
-    """The canonical text and the length in characters of what it stands for."""
+    """The canonical text, lines still apart, and the length in characters of what it stands for."""
     length = len(raw)
     cut = length > _RAW * (HEAD + TAIL)
     if cut:
         raw = raw[: _RAW * HEAD] + " " + raw[-_RAW * TAIL :]
-    text = " ".join(raw.split())
+    text = "\n".join(" ".join(line.split()) for line in raw.splitlines())
     if not cut:
         length = len(text)
     if len(text) > HEAD + TAIL:
@@ -73,16 +76,24 @@ def canonical(raw: str) -> tuple[str, int]:
             text = text[: HEAD // 2] + " " + text[-TAIL // 2 :]
         if not unicodedata.is_normalized("NFC", text):
             text = unicodedata.normalize("NFC", text)
-        text = " ".join(text.translate(_PLAIN).split())
-    return _EMPHASIS.sub("", text).casefold().strip(), length
+        text = text.translate(_PLAIN)
+    return text.casefold(), length
+
+
+def _bare(text: str) -> str:
+    """Without what does not change the task: emphasis, please, quotes around the whole, runs of blanks."""
+    text = " ".join(_POLITE.sub(" ", _EMPHASIS.sub("", text)).split())
+    while len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" and text.count(text[0]) == 2:
+        text = text[1:-1].strip()
+    return text
 
 
 def read(raw: str) -> Reading:
     """Read one prompt. Costs microseconds per hundred words and is bounded at any length."""
     text, length = canonical(raw)
-    plain = advice.drop(text)
-    if plain is not text:
-        length = max(1, length - (len(text) - len(plain)))
+    kept = advice.drop(text)
+    plain = _bare(kept) or _bare(text) or text
+    length = max(len(plain), length - (len(text) - len(plain))) if len(text) <= HEAD + TAIL else length
     cjk = not plain.isascii() and _CJK.search(plain) is not None
     tokens = (_CJK_TOKEN if cjk else _TOKEN).findall(plain)
     return Reading(text=plain, tokens=tuple(tokens), length=length, cjk=cjk)
