@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
 from router.policy_files.positions import Document, Path
@@ -16,6 +16,10 @@ from router.policy_files.positions import Document, Path
 _DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ms|[smhdw]))+")
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+# What holds for a kind of upstream where the file says nothing. The embedded llama.cpp has no image projector, and
+# asking it for token counts costs no provider's goodwill.
+BY_UPSTREAM: Mapping[str, Mapping[str, Any]] = {"local": {"images": False, "stream_usage": True}}
 
 
 class Misspelt(NamedTuple):
@@ -82,8 +86,10 @@ def policy(document: Document) -> Shaped:
 
 
 def deployment(document: Document, name: str) -> Shaped:
-    """One deployment, named by its key."""
-    return _named(document, ("deployments", name), name)
+    """One deployment, named by its key; what its kind says of keys that are left out is filled in."""
+    shaped = _named(document, ("deployments", name), name)
+    defaults = BY_UPSTREAM.get(str(shaped.data.get("upstream")), {})
+    return replace(shaped, data={**defaults, **shaped.data}) if defaults else shaped
 
 
 def group(document: Document, name: str) -> Shaped:
