@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from msgspec import DecodeError
-from msgspec.json import decode, encode
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder, decode, encode
 
 from router.errors import BadAnswer, PointsmanError
 from router.types import Usage
@@ -33,6 +33,35 @@ _FINISH: dict[Reason, str] = {
 # --- reading ---------------------------------------------------------------------------------------------
 
 
+class _Words(Struct, forbid_unknown_fields=True, gc=False):
+    content: str
+    role: Any = None  # some servers repeat it
+
+
+class _Choice(Struct, forbid_unknown_fields=True, gc=False):
+    delta: _Words
+    index: Literal[0] = 0
+    finish_reason: None = None
+    logprobs: None = None
+
+
+class _Chunk(Struct, gc=False):
+    choices: tuple[_Choice]
+    usage: None = None
+    error: None = None
+
+
+_CHUNK = Decoder(_Chunk)
+
+
+def _only_words(data: bytes) -> str | None:
+    """The text of a chunk that holds nothing else, as nearly every chunk of a long answer does."""
+    try:
+        return _CHUNK.decode(data).choices[0].delta.content
+    except (DecodeError, RecursionError):
+        return None
+
+
 class Reader:
     """Chunks to pieces. `finished`: a finish reason was seen; `ended`: [DONE] was."""
 
@@ -48,6 +77,8 @@ class Reader:
         if data.strip() == b"[DONE]":
             self.ended = self.finished = True
             return []
+        if self._started and (words := _only_words(data)):
+            return [Delta(kind="text", text=words)]
         try:
             chunk: Any = decode(data)
         except (DecodeError, RecursionError):

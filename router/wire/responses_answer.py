@@ -174,6 +174,7 @@ class Writer:
         self._echo = echo
         self._number = 0
         self._begun = False
+        self._ids: dict[int, str] = {}
 
     def write(self, piece: Piece) -> bytes:
         steps = self.blocks.add(piece)
@@ -214,7 +215,9 @@ class Writer:
         return self._close_part(block, at, item) + self._event("response.output_item.done", output_index=at, item=item)
 
     def _place(self, block: Block, at: int) -> dict[str, Any]:
-        return {"item_id": _item_id(block, at, self.blocks, self._echo), "output_index": at}
+        if at not in self._ids:
+            self._ids[at] = _item_id(block, at, self.blocks, self._echo)
+        return {"item_id": self._ids[at], "output_index": at}
 
     def _open_part(self, block: Block, at: int) -> bytes:
         place = self._place(block, at)

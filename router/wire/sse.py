@@ -77,6 +77,10 @@ def _last_end(data: bytes | bytearray, start: int) -> int:
 
 def split(run: bytes) -> list[bytes]:
     """The single events of a run that ends at an event's end, each with its line ends."""
+    if b"\r" not in run:
+        cut = run.split(b"\n\n")
+        whole = [part + b"\n\n" for part in cut[:-1]]
+        return [*whole, cut[-1]] if cut[-1] else whole
     events: list[bytes] = []
     at = 0
     for found in _END.finditer(run):

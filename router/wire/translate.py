@@ -191,24 +191,23 @@ class TranslatingMeter:
 
     def _event(self, name: str, data: bytes, out: list[bytes]) -> None:
         for piece in self._reader.read(name, data):
-            if isinstance(piece, StreamError):
+            if isinstance(piece, Delta):
+                grows = bool(piece.text)
+            elif isinstance(piece, ToolDelta):
+                grows = bool(piece.arguments or piece.name)
+            elif isinstance(piece, StreamError):
                 error = UpstreamStatus(piece.fault.status, {}, piece.body, retry_after_s=None)
                 if not self.content:
                     raise error
                 self.failed, self.done = error, True
                 return
-            if isinstance(piece, Usage):
-                self.usage = piece
-            if isinstance(piece, Delta | ToolDelta | Seal) and _grows(piece):
+            else:
+                grows = isinstance(piece, Seal)
+                self.usage = piece if isinstance(piece, Usage) else self.usage
+            if grows:
                 self.content = True
                 self.deltas += 1
             out.append(self._writer.write(piece))
         if self._reader.ended:
             self.done = True
             out.append(self._writer.end())
-
-
-def _grows(piece: Delta | ToolDelta | Seal) -> bool:
-    if isinstance(piece, Delta):
-        return bool(piece.text)
-    return bool(piece.arguments or piece.name) if isinstance(piece, ToolDelta) else True
