@@ -213,7 +213,7 @@ def write(path: Path, columns: dict[str, list[Any]]) -> None:
         pq.write_table(pa.table(columns), path)  # pyright: ignore[reportUnknownMemberType]
     elif kind == ".csv":
         with path.open("w", newline="", encoding="utf-8") as f:
-            out = csv.writer(f)
+            out = csv.writer(f, lineterminator="\n")
             out.writerow(names)
             out.writerows(["" if v is None else v for v in row] for row in rows)
     elif kind in (".jsonl", ".ndjson"):

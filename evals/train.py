@@ -42,7 +42,7 @@ from router.types import Score
 Progress = Callable[[str], None]
 
 LEAST = 150  # rows of one form of prompt that are worth a head of their own
-FOLDS = 4
+FOLDS = 3
 OWN_LABEL = 0.3  # part of the pair's own label in the target, where other models say the rest
 _ALL: Ints = np.arange(len(DENSE), dtype=np.int64)
 _FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
@@ -50,7 +50,7 @@ _FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
 
 def views(n: int) -> dict[str, Fit]:
     """The views of a pair's head, for `n` rows. Settings chosen by cross-validation on the shipped sets."""
-    points = min(800, n)
+    points = min(600, n)
     return {
         "form": kernel(_FORM, gamma=0.01, ridge=10.0, points=points),
         "work": kernel(_ALL, gamma=0.004, ridge=10.0, points=points),
