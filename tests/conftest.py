@@ -1,8 +1,11 @@
 """Fixtures that several test folders share. Anything one folder needs stays there."""
 
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from tests.support.tiny_gguf import write_tiny_gguf
 
@@ -11,3 +14,10 @@ from tests.support.tiny_gguf import write_tiny_gguf
 def tiny_gguf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model file that llama.cpp loads in milliseconds and that answers nonsense."""
     return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], AbstractEventLoop]]:
+    """Tests run on the event loop that serves."""
+    return {"uvloop": uvloop.new_event_loop}

@@ -179,7 +179,7 @@ class LocalChild:
     async def _serve_once(self, settings: Settings) -> str:
         """Run one process until it ends, and say why it did."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "router.upstreams.local.child"),
+            *(sys.executable, "-P", "-m", "router.upstreams.local.child", self.deployment.name),  # the name is for ps
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
