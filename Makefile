@@ -34,7 +34,7 @@ fmt: .venv/dev.stamp ## format, and fix what lint can fix
 	$(BIN)/ruff format .
 
 bench: .venv/dev.stamp ## the gateway's cost per request, against a bare proxy in the same run
-	$(BIN)/python -m tests.bench $(ARGS)
+	$(BIN)/pointsman bench $(ARGS)
 
 lock: .venv/uv.stamp ## write requirements/*.txt anew (UPGRADE=--upgrade takes newer versions)
 	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra local --output-file requirements/run.txt

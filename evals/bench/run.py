@@ -7,6 +7,7 @@ kernel's own count over the whole process, recorder thread included (Linux).
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
@@ -184,6 +185,8 @@ def bench(scale: float = 1.0, rounds: int = 3, seconds: float = 30.0) -> dict[st
     """Every work on every contender, in turns. Returns the medians and the ratios round by round."""
     if not Path("/proc/self/schedstat").exists():
         raise SystemExit("bench: CPU time per process is read from /proc, which this system does not have")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise SystemExit("bench: the bare proxy needs aiohttp: pip install 'pointsman[dev]'")
     cores = sorted(os.sched_getaffinity(0))
     mine, others = cores[0], cores[-1]
     with tempfile.TemporaryDirectory() as temp:
@@ -249,9 +252,3 @@ def render(result: Mapping[str, Any]) -> str:
         )
     lines.append(f"idle memory {result['idle_mb']} MB; {result['recorded']} requests recorded and counted")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
-    outcome = bench(scale)
-    print(render(outcome))

@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
     "records": ("router.cli.records", "Export the records of requests."),
+    "bench": ("evals.bench.command", "Measure the gateway's overhead, as ratios."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),
     "eval": ("evals.command", "Measure, train and calibrate routing on labelled prompts."),
 }
