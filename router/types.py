@@ -400,6 +400,16 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adapt:
+    """What a chat server takes otherwise than OpenAI's API; "keep" leaves the body as it is."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    developer: Literal["keep", "system"] = "keep"  # the role of developer messages
+    max_tokens: Literal["keep", "max_tokens", "max_completion_tokens"] = "keep"  # the limit's name
+    reasoning: Literal["keep", "strip", "empty"] = "keep"  # reasoning_content of earlier answers; empty: demanded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One place that serves one model. `api_key` never shows in a repr."""
 
@@ -418,6 +428,7 @@ class Deployment:
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_in_flight: int | None = None
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    adapt: Adapt = field(default_factory=Adapt)
     partition: Partition | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the upstream kind's own
 

@@ -100,9 +100,15 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "price": "US dollars per million tokens.",
         "timeouts": "Four clocks, in seconds.",
         "max_in_flight": "Requests at a time; more go elsewhere.",
-        "set": "Request fields to override at this deployment.",
+        "set": "Request fields to override at this deployment; null removes one.",
+        "adapt": "What this chat server takes otherwise than OpenAI's API does.",
         "partition": "The cluster nodes that this deployment occupies.",
         "options": "Keys of this upstream kind alone.",
+    },
+    "Adapt": {
+        "developer": "system: developer messages go out as system messages.",
+        "max_tokens": "The name under which the token limit goes out.",
+        "reasoning": "reasoning_content of earlier answers: strip removes it, empty adds an empty one to tool calls.",
     },
     "Timeouts": {
         "connect_s": "Until the connection stands.",

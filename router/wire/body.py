@@ -206,8 +206,8 @@ def with_usage(request: Request) -> tuple[Span, bytes] | None:
 
 
 def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mapping[str, Any] | None = None) -> bytes:
-    """The body for an upstream of the same dialect: `model` ("" = as the client wrote it) and `fields` changed,
-    usage in the stream asked for when `usage`, every other byte as it came."""
+    """The body for an upstream of the same dialect: `model` ("" = as the client wrote it) and `fields` changed
+    (None removes one), usage in the stream asked for when `usage`, every other byte as it came."""
     edits: list[tuple[Span, bytes]] = []
     if model and model != request.model:
         edits.append((request.model_span, encode(model)))

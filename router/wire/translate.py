@@ -13,7 +13,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from router.errors import BadAnswer, BadRequest, PointsmanError, Truncated, UpstreamStatus
-from router.types import Dialect, Request, Usage
+from router.types import Adapt, Dialect, Request, Usage
 from router.wire import (
     chat_answer,
     chat_request,
@@ -24,6 +24,7 @@ from router.wire import (
     responses_request,
     sse,
 )
+from router.wire.adapt import adapted
 from router.wire.blocks import Blocks
 from router.wire.echo import Echo
 from router.wire.loose import is_object
@@ -107,7 +108,12 @@ class Translation(Struct, frozen=True, kw_only=True):
 
 
 def translate(
-    asked: Request, target: Dialect, model: str, *, set_fields: Mapping[str, Any] | None = None
+    asked: Request,
+    target: Dialect,
+    model: str,
+    *,
+    set_fields: Mapping[str, Any] | None = None,
+    adapt: Adapt | None = None,
 ) -> Translation:
     """The translation of a request for an upstream that speaks `target` and calls the model `model`.
 
@@ -123,10 +129,11 @@ def translate(
     fields.account(body, source, target, said)
     written = SHAPES[target].write(said)
     out = {"model": model or asked.model, **written, **fields.plain(said, target), **(set_fields or {})}
+    sent = encode({k: v for k, v in out.items() if v is not None})
     return Translation(
         source=source,
         target=target,
-        body=encode({k: v for k, v in out.items() if v is not None}),
+        body=adapted(sent, adapt) if adapt is not None and target == "chat" else sent,
         dropped=tuple(said.dropped),
         echo=Echo(body=body, tools={tool.flat: tool for tool in said.tools}, include_usage=asked.include_usage),
     )
