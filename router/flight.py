@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from router.exchange import Headers, Watch
+from router.exchange import Headers
 from router.policy import Selection
 from router.record import Book
 from router.seams import Meter, Scorer, Upstream
@@ -31,6 +31,7 @@ from router.types import (
     Timing,
     Usage,
 )
+from router.watch import Watch
 
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -114,6 +115,8 @@ class Flight:
         self.attempts: list[Attempt] = []  # those that ended
         self.tries = 0  # those that began
         self.target: Target | None = None
+        self.alike = True  # the deployment in turn is asked in the client's dialect
+        self.dropped: tuple[str, ...] = ()  # parts of the request that the deployment in turn cannot be told
         self.status: int | None = None
         self.usage: Usage | None = None
         self.meter: Meter | None = None
@@ -201,7 +204,19 @@ class Flight:
         if decision.score is not None:
             own.append((b"x-pointsman-score", b"%.4f" % decision.score))
         own.append((b"x-pointsman-attempts", b"%d" % self.tries))
+        if self.dropped:
+            own.append((b"x-pointsman-dropped", _listed(self.dropped)))
         return own
 
     def stream_headers(self) -> Headers:
         return STREAM_HEADERS + self.headers()
+
+
+_DROPPED_LIMIT = 1024  # bytes; proxies cap all headers of an answer at 4 to 8 KiB
+
+
+def _listed(dropped: tuple[str, ...]) -> bytes:
+    """Names of fields as one header value. They may be the client's own, so only visible ASCII is let through."""
+    safe = ["".join([c if "!" <= c <= "~" and c != "," else "?" for c in name[:100]]) for name in dropped]
+    value = ", ".join(safe)
+    return (value if len(value) <= _DROPPED_LIMIT else value[:_DROPPED_LIMIT] + "...").encode()

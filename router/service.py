@@ -17,7 +17,7 @@ from router import logs, record, signals
 from router import policy as policies
 from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
-from router.exchange import Exchange, Headers, Watch
+from router.exchange import Exchange, Headers
 from router.flight import Flight, Snapshot
 from router.health import Health
 from router.metrics import Metrics
@@ -35,6 +35,7 @@ from router.types import (
     Score,
     Session,
 )
+from router.watch import Ticker, Watch
 
 log = logging.getLogger("pointsman.service")
 
@@ -52,6 +53,7 @@ class Service:
         self.health = health
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
+        self._ticker = Ticker()
 
     async def serve(
         self, dialect: Dialect, codec: Codec, body: bytes, caller: Caller, exchange: Exchange, started: float
@@ -60,7 +62,7 @@ class Service:
         snapshot = self.snapshot
         snapshot.hold()
         flight = Flight(caller, snapshot, started, draw_of(caller.id))
-        watch = flight.watch = Watch(exchange)
+        watch = flight.watch = Watch(exchange, self._ticker)
         error: PointsmanError | None = None
         try:
             await self._fly(flight, codec, body, exchange)
@@ -166,11 +168,12 @@ class Service:
             return
         request_id = flight.caller.id
         if exchange.started:
-            await exchange.end(codec.error_event(error, request_id))
+            meter = flight.meter if exchange.committed else None
+            await exchange.end(codec.error_event(error, request_id) if meter is None else meter.fail(error, request_id))
             return
         status, body = error.status, codec.error(error, request_id)
         if isinstance(error, UpstreamStatus):
-            status, body = _upstreams_own(error, body)
+            status, body = _upstreams_own(error, body, alike=flight.alike)
         await exchange.answer(status, error_headers(error) + flight.headers(), body)
 
     def refuse(self, dialect: Dialect, caller: Caller, error: PointsmanError, started: float) -> None:
@@ -248,12 +251,13 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
             return "refused" if error.status in (401, 429, 503) else "upstream_error"
 
 
-def _upstreams_own(error: UpstreamStatus, ours: bytes) -> tuple[int, bytes]:
-    """The upstream's status and body where they are the client's to see: its own mistakes and limits."""
+def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
+    """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
+    upstream and client speak the same dialect."""
     if error.status in (401, 403):
         return 502, ours  # the gateway's key is not the client's business
     body = error.body.strip()
-    if error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
+    if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
         return error.status, ours
     return error.status, error.body
 

@@ -1,0 +1,162 @@
+"""The clocks of a request: its limits, its client's presence, and the comments that keep a silent stream open.
+
+One ticker looks at every request in flight forty times a second. A timer of the event loop's own for each request
+costs more than all of the request's other bookkeeping: libuv opens and closes a handle for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from router.errors import Cancelled, TimedOut
+from router.exchange import Exchange, Headers
+
+TICK_S = 0.025  # how late a limit may be noticed
+PRESENCE_S = 0.05  # a quick answer is over before its client is watched: that takes a task
+QUIET_S = 7.0  # a stream that sent nothing for one whole period gets a comment: at least one every 14 s
+NEVER = float("inf")
+
+
+class Ticker:
+    """Wakes the watches whose time has come. One per event loop; runs only while there are any."""
+
+    def __init__(self) -> None:
+        self._watches: set[Watch] = set()
+        self._loop = asyncio.get_running_loop()
+        self._running = False
+
+    def __len__(self) -> int:
+        return len(self._watches)
+
+    def add(self, watch: Watch) -> None:
+        self._watches.add(watch)
+        if not self._running:
+            self._running = True
+            self._loop.call_later(TICK_S, self._tick)
+
+    def discard(self, watch: Watch) -> None:
+        self._watches.discard(watch)
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        for watch in [watch for watch in self._watches if watch.due <= now]:
+            watch.look(now)
+        if self._watches:
+            self._loop.call_later(TICK_S, self._tick)
+        else:
+            self._running = False
+
+
+class Watch:
+    """When a limit passes, or the client leaves, the request's task is cancelled and `error` says why; the code that
+    is cancelled calls `reason()` to turn that back into an error."""
+
+    __slots__ = (
+        *("_exchange", "_first_at", "_first_s", "_gone", "_idle_s", "_last", "_limited", "_loop", "_ping_headers"),
+        *("_pings", "_quiet_at", "_task", "_ticker", "_total_s", "_writes", "content", "due", "error", "started"),
+    )
+
+    def __init__(self, exchange: Exchange, ticker: Ticker) -> None:
+        self._exchange = exchange
+        self._ticker = ticker
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self.started = now = self._loop.time()
+        self.content = False  # set by the relay: the first content has arrived
+        self.error: Exception | None = None
+        self.due = now + PRESENCE_S
+        self._limited = False
+        self._first_at = self._first_s = self._idle_s = self._total_s = NEVER
+        self._last: float | None = None
+        self._gone: asyncio.Task[None] | None = None
+        self._pings: set[asyncio.Task[None]] | None = None
+        self._ping_headers: Headers | None = None
+        self._writes = 0
+        self._quiet_at = now + QUIET_S
+        ticker.add(self)
+
+    def attempt(self, first_byte_s: float, idle_s: float, total_s: float, ping_headers: Headers | None) -> None:
+        """A new attempt begins: its clocks start now, but `total_s` counts from the request's start.
+
+        Idleness starts with the first byte: before it `first_byte_s` holds.
+        """
+        now = self._loop.time()
+        self._first_at, self._first_s, self._idle_s, self._total_s = now + first_byte_s, first_byte_s, idle_s, total_s
+        self._last = None
+        self._limited = True
+        self.content = False
+        self._ping_headers = ping_headers
+        self.due = min(self.due, self._first_at, now + idle_s, self.started + total_s)
+
+    def alive(self) -> None:
+        """Any byte of the upstream has arrived."""
+        self._last = self._loop.time()
+
+    def rest(self) -> None:
+        """Between attempts no clock runs."""
+        self._limited = False
+
+    def look(self, now: float) -> None:
+        """Called by the ticker once `due` has come."""
+        if self._gone is None:
+            self._gone = self._loop.create_task(self._exchange.gone())
+            self._gone.add_done_callback(self._left)
+        if now >= self._quiet_at:
+            self._quiet_at = now + QUIET_S
+            self._ping()
+        self.due = self._quiet_at
+        if self._limited:
+            clock, at = self._soonest()
+            if at <= now:
+                self._stop_with(TimedOut(clock, self._seconds(clock)))
+                self.due = NEVER
+            else:
+                self.due = min(self.due, at, now + self._idle_s)
+
+    def _soonest(self) -> tuple[str, float]:
+        """The next limit and when it falls. A client that reads slowly is not the upstream's silence."""
+        clocks = [("total", self.started + self._total_s)]
+        if not self.content:
+            clocks.append(("first_byte", self._first_at))
+        if self._last is not None and not self._exchange.sending:
+            clocks.append(("idle", self._last + self._idle_s))
+        return min(clocks, key=lambda clock: clock[1])
+
+    def _seconds(self, clock: str) -> float:
+        return {"total": self._total_s, "first_byte": self._first_s, "idle": self._idle_s}[clock]
+
+    def _ping(self) -> None:
+        if self._ping_headers is not None and self._writes == self._exchange.writes:
+            ping = self._loop.create_task(self._exchange.ping(self._ping_headers))
+            self._pings = self._pings or set()
+            self._pings.add(ping)
+            ping.add_done_callback(self._pings.discard)
+        self._writes = self._exchange.writes
+
+    def _left(self, gone: asyncio.Task[None]) -> None:
+        if not gone.cancelled() and self._exchange.left:
+            self._stop_with(Cancelled("the client left"))
+
+    def _stop_with(self, error: Exception) -> None:
+        if self.error is None and self._task is not None:
+            self.error = error
+            self._task.cancel()
+
+    def reason(self) -> Exception | None:
+        """After a CancelledError: the watch's own reason, taken once, or None for somebody else's cancel."""
+        error, self.error = self.error, None
+        if error is not None and self._task is not None:
+            self._task.uncancel()
+        return error
+
+    async def stop(self) -> None:
+        self._ticker.discard(self)
+        if self._gone is not None:
+            self._gone.cancel()
+        for ping in self._pings or ():
+            ping.cancel()
+        if self.error is not None:  # fired after the last await: let the cancel land here, harmlessly
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                self.reason()
