@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.policy import UNRANKED, Asked, Ladder, Selection, Step, ladder
+from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder
 from router.types import Abstain, Band, Decision, Load, NeedScore, Policy, Score, ScoreRule, Session, Signals, Target
 
 
@@ -44,7 +44,7 @@ def decide(
     if isinstance(policy, Asked):
         return Decision(
             policy=policy.name,
-            route="asked",
+            route=ASKED,
             group=policy.group,
             why="asked",
             deployment=policy.deployment,
@@ -70,7 +70,7 @@ def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held
 
     A pin to a group that the policy no longer names is void.
     """
-    if session is None or session.group is None or signals.side_request or isinstance(policy, Asked):
+    if isinstance(policy, Asked) or signals.side_request or session is None or session.group is None:
         return None
     steps = ladder(policy)
     if session.group not in steps.chains:
@@ -83,11 +83,6 @@ def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held
     return Held(session=session, group=session.group, above=above)
 
 
-def pins(policy: Selection, signals: Signals) -> bool:
-    """Whether this request uses and moves its conversation's pin: what the shell asks before it touches the store."""
-    return not signals.side_request and not isinstance(policy, Asked)
-
-
 def remember(
     policy: Selection, signals: Signals, decision: Decision, session: Session | None, *, key: str, served: Target
 ) -> Session | None:
@@ -96,7 +91,7 @@ def remember(
     The group that served is pinned, not the one decided on: a conversation that failed over stays where its state
     and its cache now are.
     """
-    if not pins(policy, signals):
+    if isinstance(policy, Asked) or signals.side_request:
         return None
     route = session.route if decision.why == "pin" and session is not None else decision.route
     return Session(id=key, group=served.group, deployment=served.deployment, route=route)

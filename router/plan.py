@@ -16,17 +16,15 @@ from msgspec import Struct
 from router.errors import (
     BadAnswer,
     BadRequest,
-    ConnectFailed,
     ContextTooLong,
     Overloaded,
     PointsmanError,
     RateLimited,
     TimedOut,
-    Truncated,
     UpstreamError,
     UpstreamStatus,
 )
-from router.policy import Selection, line_of
+from router.policy import Selection, chain_of
 from router.types import Attempt, Config, Decision, Deployment, Load, Plan, Signals, Target
 
 MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
@@ -85,7 +83,7 @@ def survey(decision: Decision, policy: Selection, config: Config, load: Load, si
     able: list[tuple[str, tuple[str, ...]]] = []
     refusals: list[Refusal] = []
     seen: set[str] = set()
-    for group in line_of(policy, decision.group):
+    for group in chain_of(policy, decision.group):
         known = config.groups.get(group)
         names: tuple[str, ...] = known.deployments if known is not None else ()
         if decision.only:
@@ -287,7 +285,7 @@ def fault_of(error: PointsmanError) -> Fault:
             return "deadline" if error.clock == "total" else "deployment"
         case BadAnswer() if overflows(error.message):
             return "overflow"
-        case ConnectFailed() | Truncated() | BadAnswer() | UpstreamError():
+        case UpstreamError():
             return "deployment"
         case _:
             return "client" if 400 <= error.status < 499 else "other"

@@ -43,6 +43,7 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "below": (operator.lt, "below"),
 }
 
+ASKED = "asked"  # stands for the policy, and for the route, where the client named a group or a deployment
 UNRANKED = 1_000_000  # rank of a group that the order does not name: it counts as above every one that it does
 _REMEMBERED = 512  # policies, and conditions asked about on their own; a configuration has a few dozen
 
@@ -53,8 +54,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     model: str
     group: str
     deployment: str | None = None
-    name: str = "asked"  # stands where a policy's name would
-    pin: Pin | None = None
+    name: str = ASKED
 
 
 Selection = Policy | Asked
@@ -75,7 +75,7 @@ class Ladder(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     rank: Mapping[str, int]
     chains: Mapping[str, tuple[str, ...]]  # of each group it may lead to: the group and its fallbacks
-    pin: Pin
+    pin: Pin  # a policy that says nothing of pins has the default one: a tool loop must never change group
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ def leads(route: Route) -> tuple[str, ...]:
 def reach(policy: Policy) -> tuple[str, ...]:
     """Every group that a policy may lead to, fallbacks included, in the order they are named."""
     named = dict.fromkeys(chain(chain.from_iterable(leads(r) for r in policy.routes), (policy.default,)))
-    return tuple(dict.fromkeys(chain.from_iterable(chain_of(policy, g) for g in named)))
+    return tuple(dict.fromkeys(chain.from_iterable(_chain(policy, g) for g in named)))
 
 
 def chain_of(policy: Selection, group: str) -> tuple[str, ...]:
@@ -158,19 +158,16 @@ def chain_of(policy: Selection, group: str) -> tuple[str, ...]:
 
     A group that the client asked for by name has no fallback: something else would not be what was asked.
     """
-    if isinstance(policy, Asked) or group not in policy.fallback:
+    if isinstance(policy, Asked):
         return (group,)
+    return ladder(policy).chains.get(group) or _chain(policy, group)
+
+
+def _chain(policy: Policy, group: str) -> tuple[str, ...]:
     seen = [group]
     for one in seen:  # grows while it is walked: breadth first
         seen.extend(dict.fromkeys(g for g in policy.fallback.get(one, ()) if g not in seen))
     return tuple(seen)
-
-
-def line_of(policy: Selection, group: str) -> tuple[str, ...]:
-    """`chain_of`, remembered for the groups that the policy may lead to."""
-    if isinstance(policy, Asked):
-        return (group,)
-    return ladder(policy).chains.get(group) or chain_of(policy, group)
 
 
 def order(policy: Policy) -> tuple[str, ...]:
@@ -205,9 +202,8 @@ def _ladder(policy: Policy) -> Ladder:
         )
         for route in policy.routes
     )
-    return Ladder(
-        steps=steps, rank=rank, chains={g: chain_of(policy, g) for g in reach(policy)}, pin=policy.pin or Pin()
-    )
+    chains = {group: _chain(policy, group) for group in reach(policy)}
+    return Ladder(steps=steps, rank=rank, chains=chains, pin=policy.pin or Pin())
 
 
 # --- conditions ------------------------------------------------------------------------------------------

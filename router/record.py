@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.policy import chain_of, leads
+from router.policy import ASKED, chain_of, leads
 from router.types import (
     Abstain,
     Attempt,
@@ -34,13 +34,10 @@ from router.types import (
     Usage,
 )
 
-ASKED = "asked"  # stands for the policy where the client named a group or a deployment
 OTHER = "other"  # stands for every model name that no configuration knows
 
 # A policy may match on any header, but a record keeps no credential.
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
-
-
 _FAR_OFF_S = 1e12  # monotonic seconds that no process reaches
 
 
@@ -226,32 +223,14 @@ def _narrow(load: Load, deployments: frozenset[str] | None) -> Load:
 # --- the exported shape ----------------------------------------------------------------------------------
 
 
-class _Line(Struct, frozen=True, kw_only=True):
+class _Line(Record, frozen=True, kw_only=True):
     """A record as one JSON line. It differs from Record in the scores: a number, or null with the reason in
-    `abstained`, as the policies' own examples write them."""
+    `abstained`, as the policies' own examples write them. The contract demands neither of the first two."""
 
-    id: str
-    time: float
-    policy: str
-    digest: str
-    dialect: str
-    model: str
     stream: bool = False
     signals: Signals | None = None
-    scores: Mapping[str, float | None] = {}
+    scores: Mapping[str, float | None] = {}  # pyright: ignore[reportIncompatibleVariableOverride]
     abstained: Mapping[str, str] = {}
-    decision: Decision | None = None
-    attempts: tuple[Attempt, ...] = ()
-    usage: Usage = Usage()
-    cost: float | None = None
-    cost_large: float | None = None
-    timing: Timing = Timing()
-    outcome: Outcome = "ok"
-    partial: bool = False
-    session: str | None = None
-    draw: float = 0.0
-    pinned: Session | None = None
-    load: Load | None = None
 
 
 _SAME = tuple(name for name in Record.__struct_fields__ if name != "scores")
@@ -260,42 +239,12 @@ _decode = msgspec.json.Decoder(_Line).decode
 
 
 def _line(record: Record) -> _Line:
-    scores = record.scores  # written out: half of the cost of `encode` when looped over with getattr
+    scores = record.scores
     return _Line(
-        id=record.id,
-        time=record.time,
-        policy=record.policy,
-        digest=record.digest,
-        dialect=record.dialect,
-        model=record.model,
-        stream=record.stream,
-        signals=record.signals,
-        decision=record.decision,
-        attempts=record.attempts,
-        usage=record.usage,
-        cost=record.cost,
-        cost_large=record.cost_large,
-        timing=record.timing,
-        outcome=record.outcome,
-        partial=record.partial,
-        session=record.session,
-        draw=record.draw,
-        pinned=record.pinned,
-        load=record.load,
+        **{name: getattr(record, name) for name in _SAME},
         scores={name: s.value if isinstance(s, Score) else None for name, s in scores.items()},
         abstained={name: s.reason for name, s in scores.items() if isinstance(s, Abstain)},
     )
-
-
-def _record(line: _Line) -> Record:
-    scores: dict[str, Score | Abstain] = {}
-    for name, value in line.scores.items():
-        if value is None:
-            reason = line.abstained.get(name, "missing")
-            scores[name] = msgspec.convert({"scorer": name, "reason": reason}, Abstain)
-        else:
-            scores[name] = Score(scorer=name, value=value)
-    return Record(**{name: getattr(line, name) for name in _SAME}, scores=scores)
 
 
 def encode(record: Record) -> bytes:
@@ -310,15 +259,18 @@ def encode(record: Record) -> bytes:
 
 
 def decode(line: bytes | str) -> Record:
-    """Reads what `encode` writes; unknown keys are left out. Raises `msgspec.ValidationError`."""
-    return _record(_decode(line))
+    """Reads what `encode` writes; unknown keys are left out. Raises `msgspec.ValidationError`, which names the key."""
+    read = _decode(line)
+    scores: dict[str, Score | Abstain] = {}
+    for name, value in read.scores.items():
+        if value is None:
+            reason = read.abstained.get(name, "missing")
+            scores[name] = msgspec.convert({"scorer": name, "reason": reason}, Abstain)
+        else:
+            scores[name] = Score(scorer=name, value=value)
+    return Record(**{name: getattr(read, name) for name in _SAME}, scores=scores)
 
 
 def to_contract(record: Record) -> dict[str, Any]:
     """The contract's shape as plain values."""
     return msgspec.to_builtins(_line(record))
-
-
-def from_contract(value: Mapping[str, Any]) -> Record:
-    """Back from the contract's shape. Raises `msgspec.ValidationError`, which names the key."""
-    return _record(msgspec.convert(value, _Line))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.decide import decide, pins, remember
+from router.decide import decide, remember
 from router.policy import Asked, order
 from router.types import (
     Abstain,
@@ -209,7 +209,6 @@ def test_a_side_request_neither_uses_nor_moves_the_pin():
     side = Signals(side_request=True)
     made = decided(signals=side, scores=score(0.1), session=pinned("large"))
     assert (made.group, made.why) == ("small", "score")
-    assert not pins(POLICY, side)
     assert remember(POLICY, side, made, pinned("large"), key="c", served=Target(deployment="s", group="small")) is None
 
 
@@ -223,7 +222,11 @@ def test_what_is_remembered_is_who_served_and_the_route_that_led_there():
 
 
 def test_a_group_asked_for_by_name_moves_no_pin():
-    assert not pins(Asked(model="small", group="small"), Signals())
+    asked = Asked(model="small", group="small")
+    made = decided(asked, session=pinned("large"))
+    assert made.group == "small"
+    served = Target(deployment="s", group="small")
+    assert remember(asked, Signals(), made, pinned("large"), key="c", served=served) is None
 
 
 # --- invariants ------------------------------------------------------------------------------------------
