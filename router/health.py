@@ -16,6 +16,7 @@ FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools a
 FIRST_COOLDOWN_S = 1.0
 LONGEST_COOLDOWN_S = 30.0  # doubling from 1 s, as Envoy's ejection grows with each return
 LONGEST_RETRY_AFTER_S = 300.0
+LIMITS = (429, 498, 529)  # statuses that ask for a pause; `plan` says whose they are
 KEY_COOLDOWN_S = 30.0  # our own key was refused: only the operator can mend that
 
 
@@ -25,6 +26,7 @@ class Health:
     def __init__(self) -> None:
         self._in_flight: dict[str, int] = {}
         self._cooling: dict[str, float] = {}
+        self._limited: dict[str, float] = {}  # until when, as the deployment itself said; binds whatever else happens
         self._failures: dict[str, int] = {}
         self._last_error: dict[str, str] = {}
         self._draining: set[str] = set()
@@ -33,7 +35,10 @@ class Health:
         """What is known now, as a value: it goes into the record."""
         if not self._cooling:
             return Load(now=now, in_flight=self._in_flight.copy())
-        limited = frozenset(name for name in self._cooling if self._last_error.get(name) in ("429", "529"))
+        for table in (self._cooling, self._limited):
+            for name in [name for name, until in table.items() if until <= now]:
+                del table[name]
+        limited = frozenset(self._limited)
         return Load(now=now, in_flight=self._in_flight.copy(), cooling=self._cooling.copy(), limited=limited)
 
     def begin(self, deployment: str) -> None:
@@ -43,11 +48,12 @@ class Health:
         self._in_flight[deployment] -= 1
 
     def succeeded(self, deployment: str) -> None:
+        """Forget failures. A limit stands until its time: what ended now may have begun before it was told."""
         if deployment in self._failures:
             del self._failures[deployment]
             self._last_error.pop(deployment, None)
             if deployment not in self._draining:
-                self._cooling.pop(deployment, None)
+                self._warm(deployment)
 
     def failed(self, deployment: str, error: PointsmanError, now: float) -> None:
         """Count a failure that is the deployment's own, and cool it when that is due."""
@@ -62,8 +68,14 @@ class Health:
             cool_s = FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8)
         elif failures >= FAILURES_TO_COOL:
             cool_s = FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8)
-        if cool_s and deployment not in self._draining:
-            self._cooling[deployment] = now + (cool_s if error.retry_after_s else min(cool_s, LONGEST_COOLDOWN_S))
+        if not cool_s:
+            return
+        until = now + (cool_s if error.retry_after_s else min(cool_s, LONGEST_COOLDOWN_S))
+        until = max(until, self._limited.get(deployment, 0.0))
+        if isinstance(error, UpstreamStatus) and error.status in LIMITS:
+            self._limited[deployment] = until
+        if deployment not in self._draining:
+            self._cooling[deployment] = until
 
     def drain(self, deployment: str) -> None:
         """Send nothing new to a deployment until `undrain`."""
@@ -72,12 +84,18 @@ class Health:
 
     def undrain(self, deployment: str) -> None:
         self._draining.discard(deployment)
+        self._warm(deployment)
+
+    def _warm(self, deployment: str) -> None:
+        """End a cooldown, but for a limit's."""
         self._cooling.pop(deployment, None)
+        if deployment in self._limited:
+            self._cooling[deployment] = self._limited[deployment]
 
     def keep(self, deployments: Iterable[str]) -> None:
         """Forget every deployment not named here."""
         names = set(deployments)
-        for table in (self._cooling, self._failures, self._last_error):
+        for table in (self._cooling, self._limited, self._failures, self._last_error):
             for gone in table.keys() - names:
                 del table[gone]
         for gone in [name for name, count in self._in_flight.items() if name not in names and count == 0]:

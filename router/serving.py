@@ -65,6 +65,7 @@ class Gateway:
         self.last_error: str | None = None
         self._reloading = asyncio.Lock()
         self._retiring: set[asyncio.Task[None]] = set()
+        self._last_retired: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Load, build and connect everything. Raises ConfigError."""
@@ -104,7 +105,7 @@ class Gateway:
                     self.metrics.config(old.generation, ok=True)
                     return True
                 new = await snapshots.build(config, old)
-                await snapshots.ready(new)
+                await snapshots.ready(new, old)
             except ConfigError as error:
                 self.config_ok, self.last_error = False, error.message
                 self.metrics.config(old.generation, ok=False)
@@ -116,7 +117,7 @@ class Gateway:
             self.config_ok, self.last_error = True, None
             self.metrics.config(new.generation, ok=True, current=config)
             log.info("configuration %s in force, generation %d", config.digest[:12], new.generation)
-            task = asyncio.create_task(snapshots.retire(old, new))
+            task = self._last_retired = asyncio.create_task(_retire(self._last_retired, old, new))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
             return True
@@ -131,6 +132,13 @@ class Gateway:
         await snapshots.close(self.snapshot)
         await self.service.store.aclose()
         await self.recorder.aclose()
+
+
+async def _retire(before: asyncio.Task[None] | None, old: Snapshot, new: Snapshot) -> None:
+    """One after another: a stream that began two configurations ago may hold an upstream that the last one kept."""
+    if before is not None:
+        await asyncio.wait({before})
+    await snapshots.retire(old, new)
 
 
 class Listener(uvicorn.Server):

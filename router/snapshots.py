@@ -60,9 +60,14 @@ async def _started(upstream: Upstream) -> None:
         raise ConfigError([Mistake(file="groups.yaml", line=1, column=1, path=path, message=error.message)]) from None
 
 
-async def ready(snapshot: Snapshot) -> None:
-    """Wait for local models to load. One that does not is logged; its requests fall back meanwhile."""
+async def ready(snapshot: Snapshot, old: Snapshot | None = None) -> None:
+    """Wait for local models to load. One that does not is logged; its requests fall back meanwhile.
+
+    What `old` runs already is not waited for: one that is restarting must not hold up a change of the files.
+    """
     for name, upstream in snapshot.upstreams.items():
+        if old is not None and old.upstreams.get(name) is upstream:
+            continue
         try:
             await upstream.wait_ready(READY_S)
         except CannotStart as error:
