@@ -23,7 +23,7 @@ from router import __version__, record
 from router.admin import views
 from router.admin.gate import Gate, is_loopback
 from router.admin.state import AdminState
-from router.errors import BadRequest, ConfigError, Mistake, NotFound, PointsmanError
+from router.errors import BadRequest, ConfigError, Mistake, NotFound, PointsmanError, WrongMethod
 from router.records import Feedback, Filter, instant
 
 __all__ = ["AdminState", "build"]
@@ -178,7 +178,7 @@ async def _failed(request: Request, error: Exception) -> Response:
             place = ".".join(str(part) for part in first["loc"][1:])
             return _answer(400, BadRequest.type, BadRequest.code, f"{place}: {first['msg']}", place)
         case HTTPException():
-            code = {404: NotFound.code, 405: "method_not_allowed"}.get(error.status_code, BadRequest.code)
+            code = {404: NotFound.code, 405: WrongMethod.code}.get(error.status_code, BadRequest.code)
             return _answer(error.status_code, BadRequest.type, code, str(error.detail))
         case _:
             raise error

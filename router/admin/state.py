@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
+from router.flight import Snapshot
+from router.health import Health
 from router.metrics import Metrics
-from router.records import SqlReader
-from router.types import Config
-
-
-class Snapshot(Protocol):
-    config: Config
-    generation: int
-
-
-class Health(Protocol):
-    """Health and load by deployment. `of` gives in_flight, cooling_s, failures, last_error, draining, up."""
-
-    def of(self, name: str, now: float, /) -> Mapping[str, Any]: ...
-
-    def drain(self, deployment: str, /) -> None: ...
-
-    def undrain(self, deployment: str, /) -> None: ...
-
-
-class Recorder(Protocol):
-    written: int
-    reader: SqlReader
-
-    @property
-    def dropped(self) -> int: ...
+from router.records import SqlRecorder
 
 
 class AdminState(Protocol):
@@ -41,15 +18,11 @@ class AdminState(Protocol):
     config_ok: bool  # False while the last change of the files is refused
     last_error: str | None  # why it is
     metrics: Metrics
+    health: Health
+    recorder: SqlRecorder
 
     @property
     def snapshot(self) -> Snapshot: ...
-
-    @property
-    def health(self) -> Health: ...
-
-    @property
-    def recorder(self) -> Recorder: ...
 
     async def reload(self) -> bool:
         """Puts the files' present content in force; False, with the old one kept, when it is refused."""

@@ -35,7 +35,7 @@ from router.types import (
 from router.wire import CODECS
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class Question(Struct, frozen=True, kw_only=True):
     """What there is to decide on: from a request, or as a record remembers it."""
 
     chosen: policy.Selection
@@ -65,14 +65,16 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_j
     try:
         found = load(config)
         past = _past(content)
-        asked = (
+        question = (
             _of_record(found, past) if past is not None else asyncio.run(_of_body(found, content, _headers(headers)))
         )
     except (ConfigError, BadRequest) as error:
         click.echo(error.message, err=True)
         raise SystemExit(2) from None
-    told = explain.explain(found, asked.chosen, asked.signals, asked.scores, asked.session, asked.load, asked.draw)
-    click.echo(_json(told, asked) if as_json else _text(told, asked))
+    told = explain.explain(
+        found, question.chosen, question.signals, question.scores, question.session, question.load, question.draw
+    )
+    click.echo(_json(told, question) if as_json else _text(told, question))
 
 
 def _past(content: bytes) -> Record | None:
@@ -88,11 +90,11 @@ def _past(content: bytes) -> Record | None:
         return None  # the codec says what is wrong with a body that is not JSON
 
 
-def _of_record(config: Config, past: Record) -> Asked:
+def _of_record(config: Config, past: Record) -> Question:
     if past.signals is None:
         raise BadRequest("this record has no signals: the request was refused before it was decided")
     chosen = config.policies.get(past.policy) or policy.select(config, past.model)
-    return Asked(
+    return Question(
         chosen=chosen,
         signals=past.signals,
         scores=past.scores,
@@ -103,7 +105,7 @@ def _of_record(config: Config, past: Record) -> Asked:
     )
 
 
-async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Asked:
+async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Question:
     """Asks the real scorers, as the service does."""
     request = CODECS["chat"].decode(body)
     chosen = policy.select(config, request.model)
@@ -126,7 +128,7 @@ async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> A
         if isinstance(scores[step.scorer], Score):
             features[step.scorer] = _features(scorer, prompt)
         await scorer.aclose()
-    return Asked(chosen=chosen, signals=given, scores=scores, features=features)
+    return Question(chosen=chosen, signals=given, scores=scores, features=features)
 
 
 async def _score(scorer: Scorer, prompt: Prompt) -> Score | Abstain:
@@ -151,21 +153,21 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
     return {name.strip().lower(): value.strip() for name, _, value in pairs}
 
 
-def _text(told: explain.Explanation, asked: Asked) -> str:
+def _text(told: explain.Explanation, question: Question) -> str:
     lines = [explain.render(told)]
-    for name, effects in asked.features.items():
+    for name, effects in question.features.items():
         said = ", ".join(f"{feature} {effect:+.2f}" for feature, effect in effects)
         lines.append(f"features  {name}: {said or 'none'}")
-    if asked.recorded is not None:
-        same = "the same" if told.decision == asked.recorded else "another"
-        lines.append(f"recorded  route {asked.recorded.route}, group {asked.recorded.group}: {same} decision")
+    if question.recorded is not None:
+        same = "the same" if told.decision == question.recorded else "another"
+        lines.append(f"recorded  route {question.recorded.route}, group {question.recorded.group}: {same} decision")
     return "\n".join(lines)
 
 
-def _json(told: explain.Explanation, asked: Asked) -> str:
+def _json(told: explain.Explanation, question: Question) -> str:
     plain: dict[str, Any] = msgspec.to_builtins(told)
-    plain["features"] = {name: dict(effects) for name, effects in asked.features.items()}
-    if asked.recorded is not None:
-        plain["recorded"] = msgspec.to_builtins(asked.recorded)
-        plain["same"] = told.decision == asked.recorded
+    plain["features"] = {name: dict(effects) for name, effects in question.features.items()}
+    if question.recorded is not None:
+        plain["recorded"] = msgspec.to_builtins(question.recorded)
+        plain["same"] = told.decision == question.recorded
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()

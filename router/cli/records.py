@@ -15,9 +15,7 @@ def command() -> None:
 
 @command.command()
 @click.option("--out", required=True, type=click.Path(dir_okay=False, allow_dash=True), help="A file, or - for stdout.")
-@click.option(
-    "--state", type=click.Path(path_type=Path), envvar="POINTSMAN_STATE", help="Folder of records and history."
-)
+@click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
 @click.option("--since", metavar="T", help="Only records from then on: Unix seconds or ISO 8601.")
 def export(out: str, state: Path | None, since: str | None) -> None:
     """Write records as JSON lines, oldest first. The gateway may be running.

@@ -38,7 +38,7 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
     yield from _check_reach(document, policy)
     yield from _check_fallback(document, policy)
     if policy.pin is not None and not policy.pin.ttl_s > 0:
-        yield document.mistake(("pin", "ttl"), "must be more than 0; leave pin out to pin nothing")
+        yield document.mistake(("pin", "ttl"), "must be more than 0 seconds")
     for index, name in enumerate(policy.order):
         if name in policy.order[:index]:
             yield document.mistake(("order", index), "this group is in the order already; remove one")

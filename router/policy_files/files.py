@@ -22,13 +22,13 @@ def read_directory(directory: FilePath) -> dict[str, bytes]:
     try:
         paths = sorted(path for path in directory.iterdir() if is_config_file(path))
     except OSError as error:
-        raise ConfigError([_mistake(directory, f"cannot read this directory: {error.strerror}")]) from error
+        raise ConfigError([whole_file(directory, f"cannot read this directory: {error.strerror}")]) from error
     for path in paths:
         try:
             with path.open("rb") as file:
                 found[path.name] = file.read(MAX_BYTES + 1)
         except OSError as error:
-            unreadable.append(_mistake(path, f"cannot read this file: {error.strerror}"))
+            unreadable.append(whole_file(path, f"cannot read this file: {error.strerror}"))
     if unreadable:
         raise ConfigError(unreadable)
     return found
@@ -49,5 +49,6 @@ def digest(files: Mapping[str, bytes]) -> str:
     return total.hexdigest()
 
 
-def _mistake(path: FilePath, message: str) -> Mistake:
+def whole_file(path: FilePath, message: str) -> Mistake:
+    """A mistake that has no line: a file or directory that is missing, not read or not readable."""
     return Mistake(file=str(path), line=1, column=1, path="(file)", message=message)

@@ -7,17 +7,17 @@ configuration exists only when there is none.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Final
 
 from router.errors import ConfigError, Mistake
 from router.policy_files import checks, examples, references, shapes
-from router.policy_files.files import GROUPS, SCORERS, digest, read_directory
-from router.policy_files.onto import parse, suggestion
+from router.policy_files.files import GROUPS, SCORERS, digest, read_directory, whole_file
+from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
-from router.policy_files.shapes import mapping
+from router.policy_files.shapes import Shaped, mapping
 from router.policy_files.variables import Variables
 from router.types import Config, Deployment, Group, Policy, ScorerSpec
 
@@ -67,10 +67,10 @@ def review(directory: FilePath, environ: Mapping[str, str] | None = None) -> Rev
             documents[name] = document
             mistakes.extend(_version(document))
     if GROUPS not in files:
-        mistakes.append(_file_mistake(directory / GROUPS, "this file is missing; it names groups and deployments"))
+        mistakes.append(whole_file(directory / GROUPS, "this file is missing; it names groups and deployments"))
     if not set(files) - {GROUPS, SCORERS}:
-        mistakes.append(_file_mistake(directory, "no policy here; add a file such as default.yaml"))
-    odd = [_file_mistake(path, "is not read: files end in .yaml") for path in sorted(directory.glob("*.yml"))]
+        mistakes.append(whole_file(directory, "no policy here; add a file such as default.yaml"))
+    odd = [whole_file(path, "is not read: files end in .yaml") for path in sorted(directory.glob("*.yml"))]
     return _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes, warnings=odd)
 
 
@@ -90,12 +90,12 @@ def _judge(
     policies: list[tuple[Document, Policy]] = []
     names = references.known(groups_file, scorers_file, list(DEFAULT_SCORERS), has_scorers)
     if groups_file is not None:
-        mistakes.extend(_parse_groups(groups_file, groups, deployments))
+        mistakes.extend(_groups_file(groups_file, groups, deployments))
         mistakes.extend(references.check_groups(groups_file, names))
         warnings.extend(references.unused_deployments(groups_file))
         warnings.extend(checks.literal_keys(groups_file))
     if scorers_file is not None:
-        mistakes.extend(_parse_scorers(scorers_file, scorers))
+        mistakes.extend(_scorers_file(scorers_file, scorers))
     for document in policy_files:
         policy, wrong = parse(Policy, shapes.policy(document), document)
         mistakes.extend(wrong)
@@ -125,35 +125,39 @@ def _judge(
     return Review(config=config, warnings=tuple(warnings), examples=sum(len(one.examples) for _, one in policies))
 
 
-def _parse_groups(
-    document: Document, groups: dict[str, Group], deployments: dict[str, Deployment]
-) -> Iterator[Mistake]:
+def _groups_file(document: Document, groups: dict[str, Group], deployments: dict[str, Deployment]) -> Iterator[Mistake]:
     yield from _only(document, _GROUPS_KEYS)
-    yield from _section(document, "groups")
-    yield from _section(document, "deployments")
-    for name in mapping(document.data.get("groups")) or {}:
-        group, wrong = parse(Group, shapes.group(document, name), document)
-        yield from wrong
-        if group is not None:
-            groups[name] = group
-    for name in mapping(document.data.get("deployments")) or {}:
-        deployment, wrong = parse(Deployment, shapes.deployment(document, name), document)
-        yield from wrong
-        if deployment is not None:
-            deployments[name] = deployment
-            yield from checks.check_deployment(document, deployment)
+    yield from _section(document, "groups", Group, shapes.group, groups)
+    yield from _section(document, "deployments", Deployment, shapes.deployment, deployments)
+    for deployment in deployments.values():
+        yield from checks.check_deployment(document, deployment)
     yield from checks.check_store(document)
 
 
-def _parse_scorers(document: Document, scorers: dict[str, ScorerSpec]) -> Iterator[Mistake]:
+def _scorers_file(document: Document, scorers: dict[str, ScorerSpec]) -> Iterator[Mistake]:
     yield from _only(document, _SCORERS_KEYS)
-    yield from _section(document, "scorers")
-    for name in mapping(document.data.get("scorers")) or {}:
-        scorer, wrong = parse(ScorerSpec, shapes.scorer(document, name), document)
+    yield from _section(document, "scorers", ScorerSpec, shapes.scorer, scorers)
+    for scorer in scorers.values():
+        yield from checks.check_scorer(document, scorer)
+
+
+def _section(
+    document: Document,
+    key: str,
+    kind: type[Written],
+    shape: Callable[[Document, str], Shaped],
+    into: dict[str, Written],
+) -> Iterator[Mistake]:
+    """Reads a mapping of names; those that are free of mistakes go `into` it."""
+    if key not in document.data:
+        yield document.mistake((key,), f"the key '{key}' is missing; add it")
+    elif not mapping(document.data[key]):
+        yield document.mistake((key,), "must be a mapping of names, with at least one")
+    for name in mapping(document.data.get(key)) or {}:
+        value, wrong = parse(kind, shape(document, name), document)
         yield from wrong
-        if scorer is not None:
-            scorers[name] = scorer
-            yield from checks.check_scorer(document, scorer)
+        if value is not None:
+            into[name] = value
 
 
 def _version(document: Document) -> Iterator[Mistake]:
@@ -163,18 +167,7 @@ def _version(document: Document) -> Iterator[Mistake]:
         yield document.mistake(("version",), f"must be {VERSION}, the only version there is")
 
 
-def _section(document: Document, key: str) -> Iterator[Mistake]:
-    if key not in document.data:
-        yield document.mistake((key,), f"the key '{key}' is missing; add it")
-    elif not mapping(document.data[key]):
-        yield document.mistake((key,), "must be a mapping of names, with at least one")
-
-
 def _only(document: Document, keys: Sequence[str]) -> Iterator[Mistake]:
     for key in document.data:
         if key not in keys:
             yield document.mistake((key,), f"unknown key '{key}'{suggestion(key, keys)}", at_key=True)
-
-
-def _file_mistake(path: FilePath, message: str) -> Mistake:
-    return Mistake(file=str(path), line=1, column=1, path="(file)", message=message)
