@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from router import __version__, errors, record
 from router.types import Abstain, Config, Dialect, Outcome, Record, Score
+from router.wire import fields
 
 OTHER = "other"
 NONE = "none"
@@ -50,6 +51,11 @@ def _codes(of: type[errors.PointsmanError]) -> Iterator[str]:
 _DIALECTS = frozenset(get_args(Dialect))
 _OUTCOMES = frozenset(get_args(Outcome))
 _REASONS = frozenset(get_args(get_type_hints(Abstain)["reason"]))
+_FIELDS = frozenset(row.field(dialect) for row in fields.ROWS for dialect in fields.DIALECTS) - {""} | {
+    "thinking",  # and two other parts of messages
+    "image_url",
+    "tool_result",
+}
 _CODES = frozenset(_codes(errors.PointsmanError)) | {"ok"}
 
 
@@ -136,6 +142,7 @@ class Metrics:
     def __init__(self, config: Config) -> None:
         self._requests: dict[tuple[str, str, str, str, str], int] = {}
         self._attempts: dict[tuple[str, str], int] = {}
+        self._dropped: dict[tuple[str, str], int] = {}
         self._groups: dict[str, _Group] = {}
         self._savings: dict[str, _Savings] = {}
         self._scorers: dict[str, _Scorer] = {}
@@ -210,6 +217,12 @@ class Metrics:
         else:
             pair = (scorer, _known(result.reason, _REASONS))
             self._abstains[pair] = self._abstains.get(pair, 0) + 1
+
+    def dropped(self, dialect: Dialect, names: Iterable[str]) -> None:
+        """Parts of a translated request that the upstream could not be told; names of the client's own are "other"."""
+        for field in names:
+            pair = (dialect, _known(field.partition(".")[0], _FIELDS))
+            self._dropped[pair] = self._dropped.get(pair, 0) + 1
 
     def in_flight(self, deployment: str, delta: int) -> None:
         if deployment not in self._in_flight:
@@ -300,6 +313,7 @@ class Metrics:
             "requests", "Requests answered", ("policy", "route", "group", "dialect", "outcome"), self._requests
         )
         yield _counter("attempts", "Calls to a deployment", ("deployment", "outcome"), self._attempts)
+        yield _counter("dropped_fields", "Request fields lost in translation", ("dialect", "field"), self._dropped)
         groups = list(self._groups.items())
         yield _histogram(
             "time_to_first_token_seconds", "Request to first content", "group", ((n, g.ttft) for n, g in groups)

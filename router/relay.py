@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from time import perf_counter
+from time import perf_counter, time
 
-from router.errors import BadAnswer, PointsmanError, Truncated, UpstreamError, UpstreamStatus
+from msgspec.structs import replace
+
+from router.errors import BadAnswer, BadRequest, PointsmanError, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
 from router.metrics import Metrics
+from router.outbound import outbound
 from router.plan import COUNTED, after, fault_of, refused_as
 from router.seams import Call, Codec, Meter, Reply
-from router.types import Attempt, Deployment, Target
-from router.wire.body import outgoing
+from router.types import Attempt, Deployment, Plan, Target
+from router.wire import CODECS
+from router.wire.translate import Translation
 
-PATHS = {"chat": "/chat/completions", "completions": "/completions", "embeddings": "/embeddings"}
 WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
 OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
@@ -41,8 +44,18 @@ class Relay:
             raise _nothing_serves(flight)
         target = plan.targets[0]
         while True:
+            deployment = flight.snapshot.config.deployments[target.deployment]
             try:
-                await self._attempt(target, flight, exchange, codec)
+                call, translation = outbound(deployment, flight)
+            except BadRequest:
+                plan = _without(plan, target)
+                following = _untried(plan, flight)
+                if following is None:
+                    raise
+                target = following
+                continue
+            try:
+                await self._attempt(target, call, translation, flight, exchange, codec)
                 return
             except UpstreamError as error:
                 following = after(plan, flight.attempts, error, flight.snapshot.config)
@@ -50,12 +63,24 @@ class Relay:
                     raise
                 target = following
 
-    async def _attempt(self, target: Target, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+    async def _attempt(
+        self,
+        target: Target,
+        call: Call,
+        translation: Translation | None,
+        flight: Flight,
+        exchange: Exchange,
+        codec: Codec,
+    ) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""
         name = target.deployment
         deployment = flight.snapshot.config.deployments[name]
         timeouts, stream = deployment.timeouts, flight.request.stream
         flight.target = target
+        flight.alike = translation is None
+        flight.dropped = () if translation is None else translation.dropped
+        if flight.dropped:
+            self._metrics.dropped(flight.request.dialect, flight.dropped)
         watch = flight.watch
         idle_s = timeouts.idle_s if stream else timeouts.total_s
         watch.attempt(timeouts.first_byte_s, idle_s, timeouts.total_s, flight.stream_headers() if stream else None)
@@ -64,7 +89,7 @@ class Relay:
         flight.begin_attempt(perf_counter())
         error: PointsmanError | None = None
         try:
-            await self._call(deployment, flight, exchange, codec)
+            await self._call(deployment, call, translation, flight, exchange, codec)
         except asyncio.CancelledError:
             reason = watch.reason()
             if not isinstance(reason, PointsmanError):
@@ -96,14 +121,15 @@ class Relay:
         elif fault_of(error) in COUNTED:
             self._health.failed(deployment.name, error, asyncio.get_running_loop().time())
 
-    async def _call(self, deployment: Deployment, flight: Flight, exchange: Exchange, codec: Codec) -> None:
-        request = flight.request
-        call = Call(
-            path=PATHS[request.dialect],
-            body=outgoing(request, deployment.model, usage=deployment.stream_usage, fields=flight.fields(deployment)),
-            headers=flight.forwarded,
-            stream=request.stream,
-        )
+    async def _call(
+        self,
+        deployment: Deployment,
+        call: Call,
+        translation: Translation | None,
+        flight: Flight,
+        exchange: Exchange,
+        codec: Codec,
+    ) -> None:
         reply = await flight.snapshot.upstreams[deployment.name].open(call)
         try:
             flight.watch.alive()
@@ -111,23 +137,39 @@ class Relay:
             if reply.status != 200:
                 raise await _error_status(reply, deployment)
             kind = reply.headers.get("content-type", "")
-            if not request.stream:
-                await self._whole(reply, kind, flight, exchange, codec)
-            elif "event-stream" in kind:
-                await self._stream(reply, flight, exchange, codec.meter(request, asked_usage=deployment.stream_usage))
-            else:
+            if not call.stream:
+                await self._whole(reply, kind, translation, flight, exchange, codec)
+            elif "event-stream" not in kind:
                 raise BadAnswer("the upstream answered a streaming request without a stream")
+            elif translation is None:
+                meter = codec.meter(flight.request, asked_usage=deployment.stream_usage)
+                await self._stream(reply, flight, exchange, meter)
+            else:
+                await self._stream(reply, flight, exchange, translation.meter(flight.caller.id, time()))
         finally:
             await reply.aclose()
 
-    async def _whole(self, reply: Reply, kind: str, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+    async def _whole(
+        self,
+        reply: Reply,
+        kind: str,
+        translation: Translation | None,
+        flight: Flight,
+        exchange: Exchange,
+        codec: Codec,
+    ) -> None:
         answer = await _read_all(reply, WHOLE_LIMIT)
         if not answer.lstrip()[:1] == b"{" or not answer.rstrip()[-1:] == b"}":
             raise BadAnswer("the upstream's answer is not a JSON object")
-        flight.usage = codec.usage(answer)
+        if translation is None:
+            flight.usage = codec.usage(answer)
+            out = codec.mended(answer)
+        else:
+            flight.usage = CODECS[translation.target].usage(answer)
+            out, kind = translation.answer(answer, flight.caller.id, time()), ""
         flight.first_content(perf_counter())
         headers = [(b"content-type", kind.encode("latin-1") or b"application/json"), *_relayed(reply.headers)]
-        sent = exchange.answer(200, headers + flight.headers(), answer)
+        sent = exchange.answer(200, headers + flight.headers(), out)
         flight.committed(perf_counter())
         await sent
 
@@ -174,6 +216,16 @@ class Relay:
                     pass
         except (TimeoutError, UpstreamError):
             pass  # the answer is complete; the connection is closed instead of kept
+
+
+def _without(plan: Plan, target: Target) -> Plan:
+    return replace(plan, targets=tuple([t for t in plan.targets if t != target]))
+
+
+def _untried(plan: Plan, flight: Flight) -> Target | None:
+    """The next target, where the one before it was passed over without a call."""
+    tried = {attempt.deployment for attempt in flight.attempts}
+    return next((target for target in plan.targets if target.deployment not in tried), None)
 
 
 async def _read_all(reply: Reply, limit: int) -> bytes:

@@ -111,6 +111,7 @@ def used() -> Metrics:
     metrics.observe(make())
     metrics.score("difficulty", 0.0001, Score(scorer="difficulty", value=0.2))
     metrics.score("difficulty", 0.15, Abstain(scorer="difficulty", reason="timeout"))
+    metrics.dropped("chat", ["seed"])
     metrics.in_flight("small-a", 1)
     metrics.deployment_up("small-a", True)
     metrics.queue_depth("small-a", 3)

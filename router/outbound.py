@@ -1,0 +1,68 @@
+"""A request on its way to one deployment: in which dialect, as which bytes, with which headers.
+
+Made afresh for every attempt from what the client sent (L04), so that an attempt owes nothing to the one before.
+Calling and reading the answer are the relay's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from router.errors import BadRequest
+from router.flight import Flight
+from router.seams import Call
+from router.types import Deployment, Dialect
+from router.wire.body import outgoing
+from router.wire.translate import SHAPES, Translation, translate
+
+# Below base_url, which ends in /v1 for Anthropic's API too.
+PATHS: dict[Dialect, str] = {
+    "chat": "/chat/completions",
+    "messages": "/messages",
+    "responses": "/responses",
+    "completions": "/completions",
+    "embeddings": "/embeddings",
+}
+ANTHROPIC_VERSION = "2023-06-01"  # the only one since 2023; Anthropic's API refuses a request without
+# Headers that mean something to one family of APIs alone.
+_OPENAI_ONLY = ("openai-beta",)
+_ANTHROPIC_ONLY = ("anthropic-beta", "anthropic-version")
+
+
+def spoken(deployment: Deployment, dialect: Dialect) -> Dialect:
+    """The dialect in which a deployment is asked: the client's own where it is listed, else the first listed one
+    that can be translated to. Raises BadRequest where there is none."""
+    if dialect in deployment.dialects or dialect not in SHAPES:
+        return dialect
+    for listed in deployment.dialects:
+        if listed in SHAPES:
+            return listed
+    raise BadRequest(f"the model is not served for the {dialect} API", param="model")
+
+
+def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation | None]:
+    """The call, and the translation that its answer needs on the way back; None where both sides speak alike.
+
+    Raises BadRequest where the request cannot be told in a dialect that the deployment speaks.
+    """
+    request = flight.request
+    dialect = spoken(deployment, request.dialect)
+    fields = flight.fields(deployment)
+    translation: Translation | None = None
+    if dialect == request.dialect:
+        body = outgoing(request, deployment.model, usage=deployment.stream_usage, fields=fields)
+    else:
+        translation = translate(request, dialect, deployment.model, set_fields=fields)
+        body = translation.body
+    headers = flight.forwarded
+    if headers or dialect == "messages":
+        headers = headers_for(dialect, headers)
+    return Call(path=PATHS[dialect], body=body, headers=headers, stream=request.stream), translation
+
+
+def headers_for(dialect: Dialect, forwarded: Mapping[str, str]) -> Mapping[str, str]:
+    """The client's headers that an upstream of this dialect understands."""
+    if dialect != "messages":
+        return {name: value for name, value in forwarded.items() if name not in _ANTHROPIC_ONLY}
+    kept = {name: value for name, value in forwarded.items() if name not in _OPENAI_ONLY}
+    return kept if "anthropic-version" in kept else {**kept, "anthropic-version": ANTHROPIC_VERSION}

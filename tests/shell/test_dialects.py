@@ -1,0 +1,213 @@
+"""Three dialects in, three out, through a whole gateway: what is asked, what is answered, what is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.types import Dialect
+from router.upstreams.scripted_server import ScriptedServer
+from router.upstreams.scripts import JSON, SSE, Head, Reset, Script, Seen, Send, Step, Wait, status
+from tests.support.rig import Rig, running
+from tests.wire.published import check_answer, check_event, check_request, events
+from tests.wire.translated import BODIES, EXPECTED, content, rebuilt
+from tests.wire.upstreams import ANSWERS, STREAMS
+
+DIALECTS: tuple[Dialect, ...] = ("chat", "messages", "responses")
+PATHS = {"chat": "/chat/completions", "messages": "/messages", "responses": "/responses"}
+each_way = pytest.mark.parametrize(("client", "upstream"), [(a, b) for a in DIALECTS for b in DIALECTS])
+
+ONE_GROUP = "version: 1\nname: default\nmodels: [auto]\nroutes: []\ndefault: small\n"
+
+
+def speaks(dialect: Dialect) -> Script:
+    """An upstream that says one content in its dialect, streamed when asked, and refuses every other path."""
+
+    def script(seen: Seen) -> Sequence[Step]:
+        if not seen.path.split("?")[0].endswith(PATHS[dialect]):
+            return status(404)
+        if seen.json().get("stream"):
+            return [Head(200, SSE), Send(STREAMS[dialect])]
+        return [Head(200, JSON), Send(json.dumps(ANSWERS[dialect]).encode())]
+
+    return script
+
+
+def config(*deployments: tuple[ScriptedServer, str]) -> str:
+    """One group of deployments, tried in order: each but the first is a group's fallback of its own."""
+    lines = ["version: 1", "groups:"]
+    lines += [f"  {'small' if at == 0 else f'g{at}'}: {{deployments: [d{at}]}}" for at in range(len(deployments))]
+    lines.append("deployments:")
+    for at, (server, more) in enumerate(deployments):
+        lines.append(f'  d{at}: {{upstream: openai, base_url: "{server.base_url}", model: m-up, {more}}}')
+    return "\n".join(lines) + "\n"
+
+
+def listed(dialect: str) -> str:
+    return f"dialects: [{dialect}], api_key: none"
+
+
+async def post(rig: Rig, dialect: Dialect, body: dict[str, Any], **headers: str) -> Any:
+    return await rig.client.post("/v1" + PATHS[dialect], json=body, headers=headers)
+
+
+def body_of(dialect: Dialect, **more: Any) -> dict[str, Any]:
+    return {**BODIES[dialect], "model": "auto", **more}
+
+
+@each_way
+async def test_R06_every_dialect_is_answered_by_an_upstream_of_every_other(
+    tmp_path: Path, client: Dialect, upstream: Dialect
+) -> None:
+    async with (
+        ScriptedServer(speaks(upstream)) as server,
+        running(tmp_path, config((server, listed(upstream))), ONE_GROUP, None) as rig,
+    ):
+        whole = await post(rig, client, body_of(client))
+        assert whole.status_code == 200, whole.text
+        stream = await post(rig, client, body_of(client, stream=True))
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        if client == upstream:
+            wants_tools = str(ANSWERS["chat"]).replace("'stop'", "'tool_calls'") if client == "chat" else None
+            assert str(whole.json()) == (wants_tools or str(ANSWERS[client]))
+            assert stream.content == STREAMS[client].replace(
+                b'"finish_reason": "stop"', b'"finish_reason": "tool_calls"'
+            )
+        else:
+            check_answer(client, whole.json())
+            assert content(client, whole.json()) == EXPECTED
+            assert content(client, rebuilt(client, stream.content)) == EXPECTED
+            for name, event in events(stream.content):
+                if event != "[DONE]":
+                    check_event(client, name, event)
+        assert len(server.visits) == 2, "one call for each answer"
+        for visit in server.visits:
+            check_request(upstream, visit.seen.json())
+            assert visit.seen.json()["model"] == "m-up"
+        for record in await rig.records(2):
+            assert (record.dialect, record.usage.input, record.usage.output) == (client, 20, 7)
+            assert (record.usage.cached, record.usage.estimated) == (5, False)
+
+
+async def test_L04_each_attempt_is_translated_afresh_from_what_the_client_sent(tmp_path: Path) -> None:
+    said = [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "A" * 40},
+                {"type": "tool_use", "id": "call_1", "name": "f", "input": {"a": 1}},
+            ],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "ok"}]},
+    ]
+    body = body_of("messages", messages=said, system=[{"type": "text", "text": "be brief"}])
+    async with (
+        ScriptedServer(lambda _: status(529)) as first,
+        ScriptedServer(lambda _: status(503)) as second,
+        ScriptedServer(speaks("chat")) as third,
+        running(
+            tmp_path,
+            config((first, listed("messages")), (second, listed("responses")), (third, listed("chat"))),
+            ONE_GROUP + "fallback: {small: [g1, g2]}\n",
+            None,
+        ) as rig,
+    ):
+        reply = await post(rig, "messages", body)
+        assert (reply.status_code, reply.headers["x-pointsman-attempts"]) == (200, "3")
+        check_answer("messages", reply.json())
+        for server, dialect in ((first, "messages"), (second, "responses"), (third, "chat")):
+            (visit,) = server.visits
+            assert visit.seen.path == "/v1" + PATHS[dialect]
+            check_request(dialect, visit.seen.json())
+        assert first.visits[0].seen.json() == {**body, "model": "m-up"}
+        assert third.visits[0].seen.json()["messages"][0] == {"role": "system", "content": "be brief"}
+        assert reply.headers["x-pointsman-dropped"] == "thinking"
+
+
+async def test_what_a_deployment_cannot_be_told_goes_to_one_that_can(tmp_path: Path) -> None:
+    two = ONE_GROUP + "fallback: {small: [g1]}\n"
+    async with ScriptedServer(speaks("chat")) as chat, ScriptedServer(speaks("responses")) as responses:
+        async with running(
+            tmp_path, config((chat, listed("chat")), (responses, listed("responses"))), two, None
+        ) as rig:
+            reply = await post(rig, "responses", body_of("responses", background=True))
+            assert (reply.status_code, reply.headers["x-pointsman-deployment"]) == (200, "d1")
+            assert (len(chat.visits), len(responses.visits)) == (0, 1)
+        async with running(tmp_path, config((chat, listed("chat"))), ONE_GROUP, None) as rig:
+            reply = await post(rig, "responses", body_of("responses", background=True))
+            assert (reply.status_code, reply.json()["error"]["param"]) == (400, "background")
+            assert chat.visits == []
+            (record,) = await rig.records()
+            assert (record.outcome, record.attempts) == ("client_error", ())
+
+
+async def test_Q04_fields_that_the_upstream_cannot_be_told_are_listed_and_counted(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(speaks("messages")) as server,
+        running(tmp_path, config((server, listed("messages"))), ONE_GROUP, None) as rig,
+    ):
+        more = {"seed": 7, "logit_bias": {"5": 1}, "my,odd\r\nfield\u2028": 1}
+        for stream in (False, True):
+            reply = await post(rig, "chat", body_of("chat", **more, stream=stream))
+            assert reply.status_code == 200
+            assert set(reply.headers["x-pointsman-dropped"].split(", ")) == {"seed", "logit_bias", "my?odd??field?"}
+        plain = await post(rig, "chat", body_of("chat"))
+        assert "x-pointsman-dropped" not in plain.headers
+        shown = rig.gateway.metrics.render().decode()
+        for field in ("seed", "logit_bias", "other"):
+            assert f'pointsman_dropped_fields_total{{dialect="chat",field="{field}"}} 2.0' in shown
+
+
+async def test_M01_made_up_fields_make_no_new_series(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(speaks("messages")) as server,
+        running(tmp_path, config((server, listed("messages"))), ONE_GROUP, None) as rig,
+    ):
+        await post(rig, "chat", body_of("chat", made_up=1))
+        before = rig.gateway.metrics.render().count(b"\n")
+        reply = await post(rig, "chat", body_of("chat", **{f"made_up_{i}": i for i in range(2000)}))
+        assert len(reply.headers["x-pointsman-dropped"]) < 1100
+        assert rig.gateway.metrics.render().count(b"\n") == before
+
+
+@each_way
+async def test_H03_an_upstreams_error_reaches_the_client_in_its_own_shape(
+    tmp_path: Path, client: Dialect, upstream: Dialect
+) -> None:
+    told = {
+        "messages": {"type": "error", "error": {"type": "invalid_request_error", "message": "no such thing"}},
+    }.get(upstream, {"error": {"message": "no such thing", "type": "invalid_request_error", "code": None}})
+    async with (
+        ScriptedServer(lambda _: [Head(429, JSON | {"retry-after": "7"}), Send(json.dumps(told).encode())]) as server,
+        running(tmp_path, config((server, listed(upstream))), ONE_GROUP, None) as rig,
+    ):
+        reply = await post(rig, client, body_of(client, stream=True))
+        assert (reply.status_code, reply.headers["retry-after"]) == (429, "7")
+        assert reply.json()["error"]["message"] == "no such thing"
+        assert (reply.json().get("type") == "error") == (client == "messages")
+
+
+@each_way
+async def test_S07_S09_a_stream_cut_after_content_ends_with_one_error_of_the_clients_dialect(
+    tmp_path: Path, client: Dialect, upstream: Dialect
+) -> None:
+    cut = STREAMS[upstream][: STREAMS[upstream].index(b"world") + 40]
+    async with (
+        ScriptedServer(lambda _: [Head(200, SSE), Send(cut), Wait(0.05), Reset()]) as server,
+        running(tmp_path, config((server, listed(upstream))), ONE_GROUP, None) as rig,
+    ):
+        found = events((await post(rig, client, body_of(client, stream=True))).content)
+        bad = [at for at, (name, e) in enumerate(found) if e == "[DONE]" or name in ("error", "response.failed")]
+        bad += [at for at, (_, e) in enumerate(found) if client == "chat" and isinstance(e, dict) and "error" in e]
+        assert bad == [len(found) - 1], "one error, at the end, and no [DONE]"
+        assert not {name for name, _ in found} & {"message_stop", "response.completed"}
+        if client == "responses":
+            numbers = [e["sequence_number"] for _, e in found if "sequence_number" in e]
+            assert numbers == sorted(set(numbers))
+            assert found[-1][1]["response"]["id"].endswith("u1")
+        assert len(server.visits) == 1
