@@ -213,7 +213,7 @@ def write(said: Conversation) -> dict[str, Any]:
     if said.tools:
         body["tools"] = [{"type": "function", "function": _function(tool, said)} for tool in said.tools]
     if said.choice is not None and said.tools:
-        named = {"type": "function", "function": {"name": schema.chosen(said)}}
+        named = {"type": "function", "function": {"name": said.choice.flat}}
         body["tool_choice"] = named if said.choice.mode == "named" else said.choice.mode
     if said.parallel is not None and said.tools:
         body["parallel_tool_calls"] = said.parallel
@@ -301,8 +301,7 @@ def _assistant(message: Message, said: Conversation) -> dict[str, Any]:
             else:
                 said.drop("thinking")
         elif isinstance(part, ToolUse):
-            name = f"{part.namespace}__{part.name}" if part.namespace else part.name
-            function = {"name": name, "arguments": schema.arguments(part)}
+            function = {"name": part.flat, "arguments": schema.arguments(part)}
             calls.append({"id": part.id, "type": "function", "function": function})
     if texts or not (calls or "refusal" in out):
         out["content"] = "".join(texts)

@@ -191,7 +191,7 @@ class MessagesMeter(PassMeter):
     __slots__ = ("_calls", "_counts")
 
     signs: ClassVar[tuple[bytes, ...]] = (b"\r", b"message_delta", b"message_stop", b"error", b'"tool_use"')
-    delta: ClassVar[bytes] = b"event: content_block_delta"
+    delta: ClassVar[bytes] = b'content_block_delta"'
 
     def __init__(self) -> None:
         super().__init__()

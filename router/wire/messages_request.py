@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import Any
 
 from msgspec.json import encode
@@ -31,6 +32,8 @@ from router.wire.provenance import unsealed
 
 MAX_TOKENS = 8192  # what the API demands and other dialects may leave out
 _EFFORT_BUDGETS = ((2048, "low"), (8192, "medium"))  # thinking tokens up to which an effort is meant; above, high
+
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 # --- reading ---------------------------------------------------------------------------------------------
 
@@ -257,11 +260,15 @@ def _block(part: Part, said: Conversation) -> dict[str, Any] | None:
             document = {"type": "document", "source": _document_source(part.url)}
             return document | ({"title": part.name} if part.name else {})
         case ToolUse():
-            name = f"{part.namespace}__{part.name}" if part.namespace else part.name
-            return {"type": "tool_use", "id": part.id, "name": name, "input": schema.input_object(part, "messages")}
+            return {
+                "type": "tool_use",
+                "id": _id(part.id),
+                "name": part.flat,
+                "input": schema.input_object(part, "messages"),
+            }
         case ToolOutput():
             content = [b for p in part.parts if (b := _block(p, said)) is not None]
-            return {"type": "tool_result", "tool_use_id": part.id, "content": content} | (
+            return {"type": "tool_result", "tool_use_id": _id(part.id), "content": content} | (
                 {"is_error": True} if part.error else {}
             )
         case Thinking(source="messages"):
@@ -273,6 +280,11 @@ def _block(part: Part, said: Conversation) -> dict[str, Any] | None:
             return None
         case _:
             raise refusal("a part of type input_audio", "messages", "messages")
+
+
+def _id(call: str) -> str:
+    """A call's id in the characters that the API allows; other servers also use dots and colons."""
+    return _NOT_IN_IDS.sub("_", call)
 
 
 def _source(url: str, what: str) -> dict[str, Any]:
@@ -315,7 +327,7 @@ def _choice(said: Conversation) -> dict[str, Any] | None:
         if said.choice.mode == "required":
             choice = {"type": "any"}
         if said.choice.mode == "named":
-            choice = {"type": "tool", "name": schema.chosen(said)}
+            choice = {"type": "tool", "name": said.choice.flat}
     if said.parallel is False:
         choice["disable_parallel_tool_use"] = True
     return choice if said.choice is not None or said.parallel is False else None

@@ -6,6 +6,7 @@ A body is read into a `Conversation` and written from one; an answer, buffered o
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -62,6 +63,17 @@ class Thinking(Struct, frozen=True, kw_only=True):
     id: str = ""
 
 
+NAME_LIMIT = 64  # characters of a tool's name in OpenAI's APIs; Anthropic's allows 128, and MCP tools use them
+
+
+def flat(namespace: str, name: str) -> str:
+    """A tool's name without its namespace, and short enough for every dialect; equal names stay equal."""
+    full = f"{namespace}__{name}" if namespace else name
+    if len(full) <= NAME_LIMIT:
+        return full
+    return f"{full[: NAME_LIMIT - 9]}_{sha256(full.encode()).hexdigest()[:8]}"
+
+
 class ToolUse(Struct, frozen=True, kw_only=True):
     """A call by the model; `arguments` is JSON text, or free text for a custom tool."""
 
@@ -71,6 +83,11 @@ class ToolUse(Struct, frozen=True, kw_only=True):
     custom: bool = False
     namespace: str = ""
     cache: Any = None
+
+    @property
+    def flat(self) -> str:
+        """The name that an upstream is told."""
+        return flat(self.namespace, self.name)
 
 
 class ToolOutput(Struct, frozen=True, kw_only=True):
@@ -103,8 +120,8 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     @property
     def flat(self) -> str:
-        """The name for dialects without namespaces."""
-        return f"{self.namespace}__{self.name}" if self.namespace else self.name
+        """The name that an upstream is told."""
+        return flat(self.namespace, self.name)
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -113,6 +130,11 @@ class Choice(Struct, frozen=True, kw_only=True):
     mode: Literal["auto", "none", "required", "named"]
     name: str = ""
     namespace: str = ""
+
+    @property
+    def flat(self) -> str:
+        """The name that an upstream is told."""
+        return flat(self.namespace, self.name)
 
 
 class Format(Struct, frozen=True, kw_only=True):

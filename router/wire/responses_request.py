@@ -313,9 +313,9 @@ def _write_message(role: str, content: list[dict[str, Any]]) -> dict[str, Any]:
 def _write_item(part: Part, said: Conversation) -> dict[str, Any] | None:
     match part:
         case ToolUse(custom=True):
-            return {"type": "custom_tool_call", "call_id": part.id, "name": part.name, "input": part.arguments}
+            return {"type": "custom_tool_call", "call_id": part.id, "name": part.flat, "input": part.arguments}
         case ToolUse():
-            return {"type": "function_call", "call_id": part.id, "name": part.name, "arguments": part.arguments or "{}"}
+            return {"type": "function_call", "call_id": part.id, "name": part.flat, "arguments": part.arguments or "{}"}
         case ToolOutput():
             if part.error:
                 said.drop("tool_result.is_error")
@@ -366,7 +366,7 @@ def _write_part(part: Part, said: Conversation, *, answer: bool) -> dict[str, An
 def _tool(tool: Tool, said: Conversation) -> dict[str, Any]:
     if tool.cache is not None:
         said.drop("cache_control")
-    out: dict[str, Any] = {"type": "custom" if tool.custom else "function", "name": tool.name}
+    out: dict[str, Any] = {"type": "custom" if tool.custom else "function", "name": tool.flat}
     if tool.description:
         out["description"] = tool.description
     if tool.custom:
@@ -379,7 +379,7 @@ def _write_choice(choice: Choice, said: Conversation) -> Any:
     if choice.mode != "named":
         return choice.mode
     custom = any(tool.custom for tool in said.tools if tool.name == choice.name)
-    return {"type": "custom" if custom else "function", "name": choice.name}
+    return {"type": "custom" if custom else "function", "name": choice.flat}
 
 
 def _write_format(wanted: Format) -> dict[str, Any]:

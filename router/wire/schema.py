@@ -71,12 +71,6 @@ def allow(said: Conversation, mode: Any, names: list[str]) -> None:
     said.choice = Choice(mode="required" if mode == "required" else "auto")
 
 
-def chosen(said: Conversation) -> str:
-    """The flat name of the tool that must be called."""
-    assert said.choice is not None  # noqa: S101  (callers ask only where there is a choice)
-    return f"{said.choice.namespace}__{said.choice.name}" if said.choice.namespace else said.choice.name
-
-
 def closed(schema: Any) -> Any:
     """A copy in which every object with properties allows no others, as OpenAI's strict mode demands (Q07)."""
     if is_array(schema):

@@ -242,3 +242,11 @@ def test_fields_that_the_operator_sets_win_and_null_removes() -> None:
     body = json.loads(translate(request, "chat", "m", set_fields={"temperature": 0, "reasoning_effort": None}).body)
     assert body["temperature"] == 0
     assert "reasoning_effort" not in body
+
+
+def test_call_ids_with_characters_that_anthropic_refuses_are_written_in_those_it_takes() -> None:
+    call = {"id": "functions.f:0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    output = {"role": "tool", "tool_call_id": "functions.f:0", "content": "r"}
+    body, _ = chat("messages", HI, {"role": "assistant", "tool_calls": [call]}, output)
+    made, told = body["messages"][1]["content"][0], body["messages"][2]["content"][0]
+    assert made["id"] == told["tool_use_id"] == "functions_f_0"

@@ -260,3 +260,21 @@ def test_thinking_budgets_become_efforts() -> None:
     body, dropped = chat("messages", reasoning_effort="minimal", temperature=0.5)
     assert (body["output_config"], body["thinking"]) == ({"effort": "low"}, {"type": "adaptive"})
     assert dropped == ("temperature",)
+
+
+def test_a_tools_name_that_is_too_long_for_openai_is_cut_and_comes_back_whole() -> None:
+    name = "mcp__a_server_with_a_long_name__" + "a_tool_with_a_long_name_" * 3
+    tool = {"name": name, "input_schema": {"type": "object"}}
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "A", "name": name, "input": {}}]}
+    asked = {"model": "a", "max_tokens": 99, "messages": [HI, call], "tools": [tool, {**tool, "name": name + "2"}]}
+    asked["tool_choice"] = {"type": "tool", "name": name}
+    done = translate(CODECS["messages"].decode(json.dumps(asked).encode()), "chat", "m")
+    body = json.loads(done.body)
+    names = [t["function"]["name"] for t in body["tools"]]
+    assert all(len(n) <= 64 for n in names)
+    assert len(set(names)) == 2
+    assert body["messages"][1]["tool_calls"][0]["function"]["name"] == names[0]
+    assert body["tool_choice"]["function"]["name"] == names[0]
+    reply = {"role": "assistant", "tool_calls": [{"id": "B", "function": {"name": names[0], "arguments": "{}"}}]}
+    answer = json.loads(done.answer(json.dumps({"choices": [{"message": reply}]}).encode()))
+    assert answer["content"][0]["name"] == name
