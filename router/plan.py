@@ -25,7 +25,7 @@ from router.errors import (
     UpstreamStatus,
 )
 from router.policy import Selection, chain_of
-from router.types import Attempt, Config, Decision, Deployment, Load, Plan, Signals, Target
+from router.types import Attempt, Config, Decision, Deployment, Dialect, Load, Plan, Signals, Target
 
 MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
 # Where everything is cooling, the soonest is probed if its time is this near. A deployment that failed may be
@@ -35,7 +35,10 @@ PROBE_LIMITED_S = 0.5
 _BUSY_RETRY_S = 1.0  # Retry-After where all are at their limit: a slot frees with any answer that ends
 _OVERESTIMATE = 2  # the token estimate may be this much too high
 
-Bar = Literal["missing", "images", "window", "drained", "limited", "cooling", "full"]
+# These APIs are translated into one another; the others are served where they are spoken.
+_TRANSLATED: frozenset[Dialect] = frozenset(("chat", "messages", "responses"))
+
+Bar = Literal["missing", "dialect", "images", "window", "drained", "limited", "cooling", "full"]
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -108,6 +111,8 @@ def _bar(name: str, deployment: Deployment | None, load: Load, signals: Signals)
     """What keeps a deployment from serving. Lasting bars first: a wait is no use where it can never serve."""
     if deployment is None:
         return "missing"
+    if signals.dialect not in deployment.dialects and not _can_be_asked(deployment, signals.dialect):
+        return "dialect"
     if signals.has_images and not deployment.images:
         return "images"
     window = deployment.context_window
@@ -124,11 +129,23 @@ def _bar(name: str, deployment: Deployment | None, load: Load, signals: Signals)
     return None
 
 
+def _can_be_asked(deployment: Deployment, dialect: str) -> bool:
+    """Whether a deployment serves a dialect that it does not list: by translation, or because servers of OpenAI's chat
+    API have the older ones at the same address. litellm calls chat alone; the embedded engine keeps no embeddings."""
+    if dialect in _TRANSLATED:
+        return not _TRANSLATED.isdisjoint(deployment.dialects)
+    if deployment.upstream == "litellm" or (deployment.upstream == "local" and dialect == "embeddings"):
+        return False
+    return "chat" in deployment.dialects
+
+
 def _refusal(bar: Bar, name: str, group: str, deployment: Deployment | None, load: Load, signals: Signals) -> Refusal:
     wait_s: float | None = None
     match bar:
         case "missing":
             reason = "it is not in the configuration"
+        case "dialect":
+            reason = f"it does not serve the {signals.dialect} API"
         case "images":
             reason = "the request has images and it cannot read them"
         case "window":
@@ -191,6 +208,9 @@ def refused_as(
 ) -> PointsmanError:
     """What to tell the client when `plan_` has no target: 429, 503 or 400, with Retry-After where waiting helps."""
     bars = {r.bar for r in survey(decision, policy, config, load, signals).refusals}
+    if bars == {"dialect"}:
+        return BadRequest(f"no deployment that may serve this request has the {signals.dialect} API", param="model")
+    bars -= {"dialect"}
     if bars and bars <= {"window", "images"}:
         if "images" in bars:
             return BadRequest("no deployment that may serve this request can read images and hold its prompt")
@@ -217,6 +237,7 @@ _BY_STATUS: dict[int, Fault] = {
     401: "key",
     402: "key",
     403: "key",
+    501: "client",  # not implemented: llama.cpp's word for an endpoint that it was started without
     408: "deployment",
     429: "limit",
     498: "limit",  # Groq: flex capacity exceeded

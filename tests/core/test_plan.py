@@ -466,3 +466,43 @@ def test_within_a_group_nobody_busier_stands_before_somebody_less_busy(in_flight
     counts = [in_flight.get(name, 0) for name in made]
     assert counts == sorted(counts)
     assert sorted(made) == list("abcdef")
+
+
+# --- dialects --------------------------------------------------------------------------------------------
+
+
+def test_a_deployment_is_asked_in_what_it_lists_what_can_be_translated_and_what_stands_beside_chat():
+    listed: dict[str, dict[str, Any]] = {
+        "chat": {"dialects": ("chat",)},
+        "messages": {"dialects": ("messages",)},
+        "embeddings": {"dialects": ("embeddings",)},
+        "litellm": {"upstream": "litellm"},
+        "local": {"upstream": "local"},
+    }
+    known = config({"all": tuple(listed)})
+    known = replace(
+        known, deployments={n: Deployment(**{"name": n, "upstream": "openai"} | d) for n, d in listed.items()}
+    )
+    expected = {
+        "chat": {"chat", "messages", "litellm", "local"},
+        "messages": {"chat", "messages", "litellm", "local"},
+        "responses": {"chat", "messages", "litellm", "local"},
+        "completions": {"chat", "local"},
+        "embeddings": {"chat", "embeddings"},
+    }
+    for dialect, names in expected.items():
+        made = plan(to("all"), ALONE, known, Load(), Signals(dialect=dialect), 0.0)
+        assert set(order(made)) == names, dialect
+
+
+def test_a_dialect_that_nothing_serves_is_the_clients_mistake():
+    known = config({"small": ("s1",), "large": ("l1",)}, s1={"dialects": ("messages",)}, l1={"dialects": ("messages",)})
+    found = Signals(dialect="completions")
+    made = plan(to("small"), POLICY, known, Load(), found, 0.0)
+    error = refused_as(to("small"), POLICY, known, Load(), found, made)
+    assert isinstance(error, BadRequest)
+    assert "completions" in error.message
+
+
+def test_not_implemented_is_no_failure_of_the_deployment():
+    assert fault_of(status(501)) == "client"
