@@ -10,11 +10,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
+
+from evals.libraries import library
 
 Floats = NDArray[np.float64]
 
@@ -35,7 +37,7 @@ class Table(Struct, frozen=True, kw_only=True):
     digest: str  # sha256 of the file's bytes
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), []))
+        return len(self.columns["prompt"])
 
     @property
     def prompts(self) -> list[str]:
@@ -49,15 +51,10 @@ class Table(Struct, frozen=True, kw_only=True):
 
 
 def _parquet(path: Path) -> dict[str, list[Any]]:
+    damaged: type[Exception] = library("pyarrow.lib").ArrowException
     try:
-        import pyarrow.parquet as pq
-    except ImportError as e:
-        raise BadData(f"{path}: reading parquet needs `pip install 'pointsman[evals]'`") from e
-    from pyarrow.lib import ArrowException
-
-    try:
-        return pq.read_table(path).to_pydict()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    except ArrowException as e:
+        return library("pyarrow.parquet").read_table(path).to_pydict()
+    except damaged as e:
         raise BadData(f"{path}: not a parquet file: {e}") from e
 
 
@@ -81,7 +78,7 @@ def _jsonl(path: Path) -> dict[str, list[Any]]:
                 raise BadData(f"{path}:{number}: not JSON: {e.msg}") from e
             if not isinstance(row, dict):
                 raise BadData(f"{path}:{number}: a line must be an object")
-            rows.append(row)
+            rows.append(cast("dict[str, Any]", row))
     names = list(dict.fromkeys(k for row in rows for k in row))
     return {name: [row.get(name) for row in rows] for name in names}
 
@@ -207,10 +204,7 @@ def write(path: Path, columns: dict[str, list[Any]]) -> None:
     names = list(columns)
     rows = zip(*columns.values(), strict=True)
     if kind == ".parquet":
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.table(columns), path)  # pyright: ignore[reportUnknownMemberType]
+        library("pyarrow.parquet").write_table(library("pyarrow").table(columns), path)
     elif kind == ".csv":
         with path.open("w", newline="", encoding="utf-8") as f:
             out = csv.writer(f, lineterminator="\n")

@@ -45,7 +45,7 @@ class Scored(Struct, frozen=True, kw_only=True):
 
 
 def find(name: str, config: Path | None) -> Scorer:
-    """A scorer by the name it has in `config`, by kind, or by the artifact that `eval train` wrote. Raises `BadData`."""
+    """A scorer by its name in `config`, by kind, or by the artifact that `eval train` wrote. Raises `BadData`."""
     path = Path(name)
     if path.is_dir() or path.suffix == ".npz":
         scorer = Lexical(path.stem or "artifact", path)

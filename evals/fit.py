@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from evals.libraries import library
 from router.scorers import text
-from router.scorers.features import BITS, DENSE, Features, bag, extract, hashed_chars, hashed_words
+from router.scorers.features import BITS, DENSE, Features, extract
 from router.scorers.heads import Hashed, Head, Kernel, Length, Semantic, Trees
 
 Floats = NDArray[np.float64]
@@ -45,14 +46,12 @@ class Examples:
     def sparse(self, grams: str) -> Any:
         """A CSR matrix, one row per prompt, as `features.bag` gives it."""
         if grams not in self._sparse:
-            from scipy.sparse import csr_matrix
-
-            make = {"words": lambda f: hashed_words(f.reading.tokens), "chars": lambda f: hashed_chars(f.reading.text)}
-            rows = [bag(make[grams](f)) for f in self.features]
+            rows = [f.words if grams == "words" else f.chars for f in self.features]
             ends = np.cumsum([0, *(len(i) for i, _ in rows)])
             index = np.concatenate([i for i, _ in rows]) if rows else np.zeros(0, np.int32)
             value = np.concatenate([v for _, v in rows]) if rows else np.zeros(0, np.float32)
-            self._sparse[grams] = csr_matrix((value, index, ends), shape=(len(rows), 1 << BITS))
+            csr = library("scipy.sparse").csr_matrix
+            self._sparse[grams] = csr((value, index, ends), shape=(len(rows), 1 << BITS))
         return self._sparse[grams]
 
 
@@ -126,16 +125,14 @@ def kernel(columns: Ints, *, gamma: float, ridge: float, points: int, seed: int 
 
 
 def hashed(grams: str, *, ridge: float, rare: int = 2) -> Fit:
-    """Ridge regression over hashed n-grams; buckets of fewer than `rare` prompts are left out, rarer ones weigh more."""
+    """Ridge regression over hashed n-grams; buckets in fewer than `rare` prompts are left out, rare ones weigh more."""
 
     def fit(x: Examples, y: Floats) -> Hashed:
-        from sklearn.linear_model import Ridge
-
         m = x.sparse(grams).astype(np.float64)
         seen = np.asarray((m > 0).sum(0)).ravel()
         idf = np.where(seen >= rare, np.log((1 + len(x)) / (1 + seen)) + 1.0, 0.0)
         bias = float(y.mean())
-        model = Ridge(alpha=ridge, fit_intercept=False, solver="sparse_cg", tol=1e-3)
+        model = library("sklearn.linear_model").Ridge(alpha=ridge, fit_intercept=False, solver="sparse_cg", tol=1e-3)
         model.fit(m.multiply(idf).tocsr(), y - bias)
         weights = (np.asarray(model.coef_) * idf).astype(np.float16).astype(np.float32)
         return Hashed(grams="words" if grams == "words" else "chars", weights=weights, bias=bias)
@@ -147,10 +144,7 @@ def boosted(columns: Ints, *, rounds: int, rate: float, leaves: int, least: int,
     """Gradient-boosted small regression trees over the dense features."""
 
     def fit(x: Examples, y: Floats) -> Trees:
-        from sklearn.ensemble import HistGradientBoostingRegressor
-        from threadpoolctl import threadpool_limits
-
-        model = HistGradientBoostingRegressor(
+        model = library("sklearn.ensemble").HistGradientBoostingRegressor(
             max_iter=rounds,
             learning_rate=rate,
             max_leaf_nodes=leaves,
@@ -159,7 +153,7 @@ def boosted(columns: Ints, *, rounds: int, rate: float, leaves: int, least: int,
             early_stopping=False,
             random_state=seed,
         )
-        with threadpool_limits(1):
+        with library("threadpoolctl").threadpool_limits(1):
             model.fit(x.dense[:, columns], y)
         grown = [p[0].nodes for p in model._predictors]
         return _trees(grown, columns, float(np.ravel(model._baseline_prediction)[0]))
@@ -192,15 +186,13 @@ def semantic(columns: Ints, *, topics: int, ridge: float, points: int, weight: f
     """Kernel ridge regression on form and on the words' projection onto `topics` singular directions."""
 
     def fit(x: Examples, y: Floats) -> Semantic:
-        from scipy.sparse import csr_matrix
-        from sklearn.decomposition import TruncatedSVD
-
         m = x.sparse("words").astype(np.float64)
         seen = np.asarray((m > 0).sum(0)).ravel()
         idf = np.where(seen >= 2, np.log((1 + len(x)) / (1 + seen)) + 1.0, 0.0)
         k = min(topics, len(x) - 1)
-        svd = TruncatedSVD(k, n_iter=3, random_state=seed).fit(csr_matrix(m.multiply(idf)))
-        projection = (svd.components_.T * idf[:, None]).astype(np.float16).astype(np.float32)
+        svd = library("sklearn.decomposition").TruncatedSVD(k, n_iter=3, random_state=seed)
+        svd.fit(library("scipy.sparse").csr_matrix(m.multiply(idf)))
+        projection: NDArray[np.float32] = (svd.components_.T * idf[:, None]).astype(np.float16).astype(np.float32)
         part = x.dense[:, columns].astype(np.float64)
         mean, scale = part.mean(0), 0.1 / (part.std(0) + 1e-3)
         form = np.clip((part - mean) * scale, -0.4, 0.4)

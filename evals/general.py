@@ -12,8 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from evals import cases
+from evals.cases import Pair
 from evals.fit import (
     Examples,
     Fit,
@@ -30,7 +32,7 @@ from evals.fit import (
     standing,
 )
 from evals.targets import smoothed_gain
-from router.scorers.features import OPTIONS, SUPPORT_BITS, SURFACE, pieces
+from router.scorers.features import DENSE, OPTIONS, SUPPORT_BITS, SURFACE, pieces
 from router.scorers.heads import Gate, Head, Model, Support
 
 DATA = Path(__file__).parent / "data"
@@ -39,10 +41,10 @@ EVERYDAY = DATA / "everyday"
 
 FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS))  # columns that say nothing of the kind of work
 PART_OF_OWN_LABEL = 0.3  # the rest of the target is what the other models say
-NAMES_OF_PAIRS = (
-    ("Meta-Llama-3_1-8B-Instruct", "Meta-Llama-3_1-70B-Instruct"),
-    ("Mixtral-8x7B-Instruct-v0.1", "gemini-1.5-pro-002"),
-)
+PAIRS = {
+    "MMLU-Pro, Llama-3.1 8B to 70B": ("Meta-Llama-3_1-8B-Instruct", "Meta-Llama-3_1-70B-Instruct"),
+    "MMLU-Pro, Mixtral to Gemini-1.5-pro": ("Mixtral-8x7B-Instruct-v0.1", "gemini-1.5-pro-002"),
+}
 
 
 def everyday() -> tuple[list[str], Floats, list[str], list[str]]:
@@ -69,35 +71,60 @@ def _stack(name: str, x: Examples, y: Floats, target: Floats, fits: Views) -> He
     return head(name, x, y, [f for f, _ in fits.values()], [p for _, p in fits.values()], oof, target)
 
 
-def few_options() -> Head:
+class Part(Struct, frozen=True, kw_only=True):
+    """What one exam head learns from: prompts, target, outcome, views, domains, and the pairs it is judged by."""
+
+    name: str
+    x: Examples
+    target: Floats
+    fail: Floats
+    fits: Views
+    domains: list[str]
+    pairs: dict[str, Pair]
+
+    def head(self) -> Head:
+        return _stack(self.name, self.x, self.target, self.fail, self.fits)
+
+
+def few_options() -> Part:
     """Four-option questions: Mixtral-8x7B against GPT-4 on MMLU."""
     p = cases.pair(cases.read(BENCHMARKS / "routellm_mmlu_gsm8k.parquet"), "mixtral_8x7b", "gpt4_1106")
-    x = Examples(p.prompts)
     fits: Views = {
         "form": (kernel(FORM, gamma=0.01, ridge=10.0, points=700), 1.0),
         "chars": (hashed("chars", ridge=100.0), 0.8),
         "trees": (boosted(FORM, rounds=120, rate=0.05, leaves=8, least=40), 1.0),
     }
-    return _stack("few", x, p.strong - p.weak, 1.0 - p.weak, fits)
+    return Part(
+        name="few",
+        x=Examples(p.prompts),
+        target=p.strong - p.weak,
+        fail=1.0 - p.weak,
+        fits=fits,
+        domains=p.values("subject"),
+        pairs={"MMLU, Mixtral to GPT-4": p},
+    )
 
 
-def many_options() -> Head:
+def many_options() -> Part:
     """Questions with up to ten options: two pairs of MMLU-Pro at once, the labels smoothed by the other models."""
     table = cases.read(BENCHMARKS / "mmlu_pro_28models.parquet")
-    x = Examples(table.prompts)
-    target = np.zeros(len(x))
-    fail = np.zeros(len(x))
-    for weak, strong in NAMES_OF_PAIRS:
-        p = cases.pair(table, weak, strong)
+    n = len(table)
+    target, fail = np.zeros(n), np.zeros(n)
+    pairs: dict[str, Pair] = {}
+    for label, (weak, strong) in PAIRS.items():
+        p = pairs[label] = cases.pair(table, weak, strong)
         gain = smoothed_gain(p, PART_OF_OWN_LABEL)
         target[p.rows] += gain / standing(gain)[1]
-        fail[p.rows] += (1.0 - p.weak) / len(NAMES_OF_PAIRS)
+        fail[p.rows] += (1.0 - p.weak) / len(PAIRS)
     fits: Views = {
         "form": (kernel(FORM, gamma=0.01, ridge=10.0, points=700), 1.0),
         "chars": (hashed("chars", ridge=100.0), 0.7),
         "trees": (boosted(FORM, rounds=100, rate=0.05, leaves=8, least=40), 0.7),
     }
-    return _stack("many", x, target, fail, fits)
+    domains = [str(c) for c in table.columns["category"]]
+    return Part(
+        name="many", x=Examples(table.prompts), target=target, fail=fail, fits=fits, domains=domains, pairs=pairs
+    )
 
 
 def stories() -> tuple[Head, Head]:
@@ -131,12 +158,12 @@ def everyday_head() -> tuple[Head, Examples]:
     """Everything without options: easy or hard for a person who pays for the answer."""
     prompts, hard, _, _ = everyday()
     x = Examples(prompts)
-    columns: Ints = np.array([i for i in range(x.dense.shape[1]) if not len(SURFACE) <= i < len(FORM)])
-    return _stack("open", x, hard, hard, open_views(columns)), x
+    return _stack("open", x, hard, hard, open_views()), x
 
 
-def open_views(columns: Ints) -> Views:
-    """The views of the everyday head, for its columns of `DENSE`."""
+def open_views() -> Views:
+    """The views of the everyday head; the options of exam questions are none of its columns."""
+    columns: Ints = np.array([i for i in range(len(DENSE)) if not len(SURFACE) <= i < len(FORM)])
     return {
         "all": (kernel(columns, gamma=0.004, ridge=0.5, points=800), 1.0),
         "trees": (boosted(columns, rounds=150, rate=0.08, leaves=8, least=15), 1.0),
@@ -169,15 +196,12 @@ def train(say: Callable[[str], None] = lambda line: None) -> Model:
     say("everyday prompts")
     open_head, x = everyday_head()
     say("questions with few options")
-    few = few_options()
+    few = few_options().head()
     say("questions with many options")
-    heads = (few, many_options(), gate, problem, open_head)
+    heads = (few, many_options().head(), gate, problem, open_head)
     return Model(
         heads={h.name: h for h in heads},
         gate=Gate(few="few", many="many", problem="problem", open="open"),
         support=support(x),
         notes={"kind": "general", "everyday": len(x)},
     )
-
-
-__all__ = ["BENCHMARKS", "EVERYDAY", "everyday", "everyday_head", "open_views", "train"]

@@ -206,7 +206,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     """The whole page."""
     body = "".join(_section(r) for r in results)
     intro = (
-        "How much of the gap between a cheap and a dear model each scorer recovers, for how many calls to the dear one. "
+        "How much of the gap between a cheap and a dear model each scorer recovers, and for how many dear calls. "
         "Random routing has an APGR of 0.5; a scorer has to beat the prompt's length to be worth running."
     )
     return (

@@ -50,7 +50,7 @@ def cross_validated(pair: Pair, parts: Sequence[NDArray[np.int64]], fit: Trainer
     for i, held in enumerate(parts, 1):
         started = perf_counter()
         scorer = fixed_model(fit(pair.take(np.setdiff1d(np.arange(len(pair)), held))))
-        for row, answer in zip(held, score(scorer, [pair.prompts[r] for r in held]).answers, strict=True):
+        for row, answer in zip(held, score(scorer, [pair.prompts[r] for r in held.tolist()]).answers, strict=True):
             answers[int(row)] = answer
         say(f"fold {i} of {len(parts)}: {len(held)} rows held out, {perf_counter() - started:.0f} s")
     return Scored(answers=answers)
@@ -64,7 +64,7 @@ def fixed_model(model: heads.Model) -> Scorer:
 
 
 def domain_prior(pair: Pair, domain: Sequence[str]) -> Floats:
-    """The mean gain of each row's domain, measured on the other rows of five folds: what knowing the domain is worth."""
+    """The mean gain of each row's domain on the other rows of five folds: what knowing the domain is worth."""
     gain = pair.strong - pair.weak
     names, index = np.unique(np.array(domain, dtype=str), return_inverse=True)
     out = np.zeros(len(pair))

@@ -16,7 +16,7 @@ _PEERS = 4  # other models are used from this many on
 
 
 def smoothed_gain(pair: Pair, own: float = 0.5) -> Floats:
-    """Strong minus weak, all but the part `own` replaced by what the file's other models say of the row, where there are enough.
+    """Strong minus weak, all but the part `own` replaced by what other models say of the row, if enough.
 
     One run of one model is a noisy label. How the other models did on the same row predicts the pair's gain
     without that noise; the prediction is made out of fold.
@@ -40,6 +40,6 @@ def smoothed_gain(pair: Pair, own: float = 0.5) -> Floats:
         rest = np.setdiff1d(np.arange(len(pair)), held)
         centre = m[rest].mean(0)
         a = m[rest] - centre
-        w = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
+        w: Floats = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
         told[held] = (m[held] - centre) @ w + gain[rest].mean()
     return own * gain + (1.0 - own) * told

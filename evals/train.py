@@ -34,6 +34,7 @@ from evals.fit import (
     semantic,
     standing,
 )
+from evals.libraries import library
 from evals.targets import smoothed_gain
 from router.scorers.features import DENSE, OPTIONS, SURFACE
 from router.scorers.heads import Gate, Head, Model
@@ -83,15 +84,13 @@ def stacked(
 
 def blend(by_row: Sequence[Floats], by_group: Sequence[Floats], gain: Floats) -> list[float]:
     """Weights of the views: non-negative least squares on both kinds of held-out predictions, half-way to equal."""
-    from scipy.optimize import nnls
-
     blocks: list[Floats] = []
     for views_ in (by_row, by_group):
         if views_:
             blocks.append(np.column_stack([(v - v.mean()) / standing(v)[1] for v in views_]))
     a = np.vstack(blocks)
     y = np.concatenate([gain - gain.mean()] * len(blocks))
-    found, _ = nnls(a, y)
+    found: Floats = library("scipy.optimize").nnls(a, y)[0]
     total = float(found.sum())
     equal = np.full(len(by_row), 1.0 / len(by_row))
     mixed = equal if total <= 0 else 0.5 * found / total + 0.5 * equal
@@ -175,7 +174,7 @@ def cascade_scores(pair: Pair, told: cascade.Told, scorer: str, parts: Sequence[
         for i, held in enumerate(parts, 1):
             rest = np.setdiff1d(np.arange(len(pair)), held)
             made = cascade.fit(pair.take(rest), told.take(rest), smoothed_gain(pair.take(rest)))
-            values[held] = made.scores([pair.prompts[r] for r in held], told.take(held))
+            values[held] = made.scores([pair.prompts[r] for r in held.tolist()], told.take(held))
             say(f"fold {i} of {len(parts)}: {len(held)} rows held out")
     return Scored(answers=[Score(scorer="cascade", value=float(v)) for v in np.clip(values, 0.0, 1.0)])
 

@@ -44,7 +44,8 @@ _NEGATION = frozenset(
 _SYMBOLS = "=^\\{}<>∑∫√≤≥≠∈∀∃→∞πθλ±×÷"
 _FORMULA = frozenset([*_SYMBOLS, "x", "y", "z", "n", "f", "frac", "sqrt", "sin", "cos", "log", "mod"])
 _CODE = (
-    "```", "; ", "{ ", "} ", "def ", "class ", "return ", "=>", "::", "()", "</", "import ", "#include", "select ", "!=",
+    "```", "; ", "{ ", "} ", "def ", "class ", "return ", "=>", "::", "()", "</", "import ", "#include", "select ",
+    "!=",
     "==", "&&", "->", "[0]", "/>",
 )  # fmt: skip
 _UNITS = frozenset(
@@ -106,10 +107,12 @@ def surface(stem: str, tokens: tuple[str, ...], length: int, *, cjk: bool) -> li
         float(not _MONEY.isdisjoint(bag)), float(not _AGE.isdisjoint(bag) and bool(numbers)),
         float(not _ROMAN.isdisjoint(bag)), float(any(a in stem for a in _ASKED)), float("__" in stem),
         min(2.0, _count(bag, _NEGATION)), log1p(_count(bag, _PERSON)), *(float(w in bag) for w in _WH),
-        float(first in _WH), float(stem.endswith(("?", "？"))), float(stem.endswith(":")), float(stem[-6:].count("_") > 1),
+        float(first in _WH), float(stem.endswith(("?", "？"))), float(stem.endswith(":")),
+        float(stem[-6:].count("_") > 1),
         float("best" in bag), float("most likely" in stem), float("following" in bag), float("according" in bag),
         float("refer" in stem or "passage" in bag), float("if" in bag or "suppose" in bag or "assume" in bag),
-        float("true" in bag or "false" in bag), float("statement" in bag), float("of these" in stem or "of the above" in stem),
+        float("true" in bag or "false" in bag), float("statement" in bag),
+        float("of these" in stem or "of the above" in stem),
         0.0 if ascii_only else sum(c > "\x7f" for c in stem[:300]) / min(chars, 300), float(cjk),
         0.0 if ascii_only else float(any("а" <= c <= "я" for c in stem[:100])), log1p(bag["-"]), log1p(bag["/"]),
         (chars - colon) / chars if colon >= 0 else 0.0, float("calculate" in bag or "compute" in bag or "find" in bag),
@@ -132,7 +135,8 @@ _NUMERIC = re.compile(r"^[^a-z]*\d[^a-z]*(?:[a-z]{1,4}\S{0,4})?$")
 OPTIONS: tuple[str, ...] = (
     "options", "option_chars", "option_chars_max", "option_chars_min", "option_chars_spread", "option_words",
     "option_numeric", "option_overlap", "option_stem_overlap", "option_formula", "option_none_all", "option_true_false",
-    "option_same_start", "option_digit_share", "option_total_share", "option_longest_last", "option_and", "option_commas",
+    "option_same_start", "option_digit_share", "option_total_share", "option_longest_last", "option_and",
+    "option_commas",
     "option_distinct", "option_blank", "option_sorted", "option_negation", "option_long_words", "option_one_word",
 )  # fmt: skip
 

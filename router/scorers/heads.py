@@ -224,8 +224,7 @@ def dump(model: Model, directory: Path) -> Path:
         for i, view in enumerate(head.views):
             kind = _KIND[type(view)]  # pyright: ignore[reportArgumentType]
             plain: dict[str, Any] = {"kind": kind}
-            for field in view.__struct_fields__:  # pyright: ignore[reportAttributeAccessIssue]
-                value = getattr(view, field)
+            for field, value in msgspec.structs.asdict(view).items():  # pyright: ignore[reportArgumentType]
                 if isinstance(value, np.ndarray):
                     half = (kind, field) in _STORE_HALF
                     arrays[f"{head.name}.{i}.{field}"] = value.astype(np.float16) if half else value

@@ -22,23 +22,27 @@ _CJK = re.compile(f"[{_IDEOGRAPHS}]")
 _TOKEN = re.compile(r"[^\W\d_]+(?:['-][^\W\d_]+)*|\d+(?:[.,]\d+)*|[^\w\s]")
 _CJK_TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^\W\d_{_IDEOGRAPHS}]+|\d+(?:[.,]\d+)*|[^\w\s]")
 _POLITE = re.compile(
-    r"\b(?:please|pls|kindly|bitte|por favor|пожалуйста|s'il (?:te|vous) pla[iî]t|per favore)\b[,:]?|(?:请你?|麻烦你?)(?=\S)"
+    r"\b(?:please|pls|kindly|bitte|por favor|пожалуйста|s'il (?:te|vous) pla[iî]t|per favore)\b[,:]?"
+    r"|(?:请你?|麻烦你?)(?=\S)"
 )
 _EMPHASIS = re.compile(r"\*\*|__|(?<!\S)#{1,6}(?=\s)|(?<!\S)>(?=\s)")
+
+
+_COMPATIBLE = (
+    (0xA0, 0xBF),
+    (0x2000, 0x218F),
+    (0x2460, 0x24FF),
+    (0x3000, 0x3001),
+    (0xFB00, 0xFB06),
+    (0xFF01, 0xFFE6),
+)
 
 
 def _plain() -> dict[int, str | None]:
     """Look-alikes to what they look like: full-width forms, super- and subscripts, quotes, dashes; nothing for
     characters that show nothing. Unicode's own compatibility mapping over these ranges; all of it is too slow."""
     table: dict[int, str | None] = {}
-    for first, last in (
-        (0xA0, 0xBF),
-        (0x2000, 0x218F),
-        (0x2460, 0x24FF),
-        (0x3000, 0x3001),
-        (0xFB00, 0xFB06),
-        (0xFF01, 0xFFE6),
-    ):
+    for first, last in _COMPATIBLE:
         for code in range(first, last + 1):
             plain = unicodedata.normalize("NFKC", chr(code))
             if plain != chr(code):

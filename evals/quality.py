@@ -1,0 +1,183 @@
+"""`pointsman eval table`: every scorer on every shipped set, with intervals, as Markdown for docs/quality.md.
+
+Nothing is measured on rows that it was fitted on: the shipped scorer's heads are refitted without each fold, on
+rows and on whole domains. Each finished measurement is kept in a folder, so that an interrupted run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evals import cascade, general, metrics, run, train
+from evals.cases import Pair
+from evals.fit import Examples, Floats, Ints, group_folds, out_of_fold, row_folds, standing
+from evals.libraries import library
+
+Progress = Callable[[str], None]
+
+SCOUTS = ("Phi-3-mini-4k-instruct", "Mistral-7B-Instruct-v0.2", "mathstral-7B")
+CASCADES = {
+    "MMLU-Pro, Llama-3.1 8B to 70B": SCOUTS,
+    "MMLU-Pro, Mixtral to Gemini-1.5-pro": (*SCOUTS, "Meta-Llama-3_1-8B-Instruct"),
+}
+NEAR = 0.6  # cosine of character n-grams from which two prompts count as near-duplicates
+
+
+def stacked(x: Examples, target: Floats, fits: general.Views, folds: Sequence[Ints]) -> Floats:
+    """Out-of-fold predictions of a head's views, stacked as the shipped head stacks them."""
+    total = np.zeros(len(x))
+    for fit, part in fits.values():
+        held = out_of_fold(fit, x, target, folds)
+        total += part * (held - held.mean()) / standing(held)[1]
+    return total
+
+
+def _cell(value: Any, span: Any) -> str:
+    return f"{value:.3f} [{span[0]:.3f}, {span[1]:.3f}]"
+
+
+def _pair_result(pair: Pair, ranking: Floats) -> dict[str, Any]:
+    length = np.array([float(len(p)) for p in pair.prompts])
+    drawn = metrics.bootstrap({"s": ranking, "l": length}, pair.weak, pair.strong, seed=0)
+    own, other, gap = drawn.interval("s"), drawn.interval("l"), drawn.difference("s", "l")
+    return {
+        "apgr": metrics.apgr(ranking, pair.weak, pair.strong),
+        "ci": [own.low, own.high],
+        "length": metrics.apgr(length, pair.weak, pair.strong),
+        "length_ci": [other.low, other.high],
+        "over_length": [gap.low, gap.high],
+        "cpt50": metrics.share_for(0.5, ranking, pair.weak, pair.strong),
+    }
+
+
+def general_rows(say: Progress) -> dict[str, Any]:
+    """The shipped scorer's exam heads on their own sets, out of fold."""
+    out: dict[str, Any] = {}
+    for part in (general.few_options(), general.many_options()):
+        for how, folds in (("rows", row_folds(len(part.x), 5, 0)), ("domains", group_folds(part.domains, 5))):
+            ranking = stacked(part.x, part.target, part.fits, folds)
+            for label, pair in part.pairs.items():
+                out[f"{label} | {how}"] = _pair_result(
+                    pair, ranking[pair.rows] if len(pair) < len(ranking) else ranking
+                )
+                say(f"general, {label}, {how}: {out[f'{label} | {how}']['apgr']:.3f}")
+    return out
+
+
+def pair_rows(say: Progress) -> dict[str, Any]:
+    """Trained for the pair, out of fold."""
+    out: dict[str, Any] = {}
+    for part, column in ((general.few_options(), "subject"), (general.many_options(), "category")):
+        for label, pair in part.pairs.items():
+            for how, holdout in (("rows", None), ("domains", column)):
+                parts = run.folds(pair, 4, holdout)
+                scored = run.cross_validated(pair, parts, lambda p, c=column: train.for_pair(p, groups=c), say)
+                out[f"{label} | {how}"] = _pair_result(pair, scored.ranking)
+                say(f"for the pair, {label}, {how}: {out[f'{label} | {how}']['apgr']:.3f}")
+    return out
+
+
+def cascade_rows(say: Progress) -> dict[str, Any]:
+    """Cascades with the scouts' answers, out of fold."""
+    out: dict[str, Any] = {}
+    for label, pair in general.many_options().pairs.items():
+        told = cascade.told(pair, general.PAIRS[label][0], CASCADES[label])
+        for how, holdout in (("rows", None), ("domains", "category")):
+            scored = train.cascade_scores(pair, told, "", run.folds(pair, 4, holdout), say)
+            out[f"{label} | {how}"] = _pair_result(pair, scored.ranking)
+            say(f"cascade, {label}, {how}: {out[f'{label} | {how}']['apgr']:.3f}")
+    return out
+
+
+def near_duplicates(x: Examples) -> list[str]:
+    """A group name per prompt: prompts joined by a chain of close character n-grams share one."""
+    m = x.sparse("chars")
+    close = m @ m.T
+    close.data = (close.data >= NEAR).astype(np.int8)
+    close.eliminate_zeros()
+    labels: Ints = library("scipy.sparse.csgraph").connected_components(close, directed=False)[1]
+    return [str(v) for v in labels.tolist()]
+
+
+def _auroc(score: Floats, hard: Floats) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    draws: list[float] = []
+    for _ in range(metrics.DRAWS):
+        pick = rng.integers(0, len(score), len(score))
+        value = metrics.auroc(score[pick], hard[pick] > 0.5)
+        if value is not None:
+            draws.append(value)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return {"auroc": metrics.auroc(score, hard > 0.5), "ci": [float(low), float(high)]}
+
+
+def everyday_rows(say: Progress) -> dict[str, Any]:
+    """The everyday head on everyday prompts: rows, near-duplicates, languages and kinds held out, and by language."""
+    prompts, hard, langs, kinds = general.everyday()
+    x = Examples(prompts)
+    fits = general.open_views()
+    folds = {
+        "rows": row_folds(len(x), 5, 0),
+        "near-duplicates": group_folds(near_duplicates(x), 5),
+        "kinds": group_folds(kinds, 6),
+        "languages": group_folds(langs, 8),
+    }
+    out: dict[str, Any] = {"length": _auroc(x.dense[:, 0].astype(np.float64), hard)}
+    for how, parts in folds.items():
+        score = stacked(x, hard, fits, parts)
+        out[how] = _auroc(score, hard)
+        say(f"everyday, {how}: {out[how]['auroc']:.3f}")
+        if how == "rows":
+            for lang in sorted(set(langs)):
+                at = np.array([v == lang for v in langs])
+                out[f"language {lang}"] = _auroc(score[at], hard[at])
+    return out
+
+
+MEASUREMENTS: dict[str, Callable[[Progress], dict[str, Any]]] = {
+    "everyday": everyday_rows,
+    "general": general_rows,
+    "cascade": cascade_rows,
+    "pair": pair_rows,
+}
+QUICK = ("everyday", "general")
+
+
+def measure(say: Progress, keep: Path, *, quick: bool) -> dict[str, Any]:
+    """Every measurement, from `keep` where it is already there."""
+    keep.mkdir(parents=True, exist_ok=True)
+    out: dict[str, Any] = {}
+    for name, make in MEASUREMENTS.items():
+        file = keep / f"{name}.json"
+        if file.is_file():
+            out[name] = json.loads(file.read_text(encoding="utf-8"))
+        elif not quick or name in QUICK:
+            out[name] = make(say)
+            file.write_text(json.dumps(out[name], indent=1) + "\n", encoding="utf-8")
+    return out
+
+
+def table(results: dict[str, Any]) -> str:
+    """The measurements as Markdown."""
+    held = {"rows": "rows", "domains": "whole domains"}
+    lines = [
+        "| set | held out | prompt length | shipped scorer | trained for the pair | cascade |",
+        "|---|---|---|---|---|---|",
+    ]
+    for key, general_ in results["general"].items():
+        label, how = key.split(" | ")
+        cells = [_cell(general_["length"], general_["length_ci"]), _cell(general_["apgr"], general_["ci"])]
+        for name in ("pair", "cascade"):
+            found = results.get(name, {}).get(key)
+            cells.append("" if found is None else _cell(found["apgr"], found["ci"]))
+        lines.append(f"| {label} | {held[how]} | " + " | ".join(cells) + " |")
+    lines += ["", "| everyday prompts | AUROC |", "|---|---|"]
+    for how, found in results["everyday"].items():
+        name = how if how == "length" or how.startswith("language ") else f"shipped scorer, {how} held out"
+        lines.append(f"| {name} | {_cell(found['auroc'], found['ci'])} |")
+    return "\n".join(lines) + "\n"
