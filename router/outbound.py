@@ -12,6 +12,7 @@ from router.errors import BadRequest
 from router.flight import Flight
 from router.seams import Call
 from router.types import Deployment, Dialect
+from router.wire.adapt import adapted
 from router.wire.body import outgoing
 from router.wire.translate import SHAPES, Translation, translate
 
@@ -51,8 +52,10 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     translation: Translation | None = None
     if dialect == request.dialect:
         body = outgoing(request, deployment.model, usage=deployment.stream_usage, fields=fields)
+        if dialect == "chat":
+            body = adapted(body, deployment.adapt)
     else:
-        translation = translate(request, dialect, deployment.model, set_fields=fields)
+        translation = translate(request, dialect, deployment.model, set_fields=fields, adapt=deployment.adapt)
         body = translation.body
     headers = flight.forwarded
     if headers or dialect == "messages":

@@ -78,7 +78,10 @@ class Relay:
         timeouts, stream = deployment.timeouts, flight.request.stream
         flight.target = target
         flight.alike = translation is None
-        flight.dropped = () if translation is None else translation.dropped
+        if translation is not None:
+            flight.dropped = translation.dropped
+        else:
+            flight.dropped = ("thinking",) if flight.request.foreign_thoughts else ()
         if flight.dropped:
             self._metrics.dropped(flight.request.dialect, flight.dropped)
         watch = flight.watch

@@ -16,12 +16,13 @@ from router.wire.loose import count
 
 _FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
 _EACH = Decoder(list[Raw])
+_KEEP = Adapt()
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def adapted(body: bytes, adapt: Adapt) -> bytes:
     """A chat body as `adapt` wants it; the bytes of messages and fields that need no change stay."""
-    if adapt == Adapt():
+    if adapt == _KEEP:
         return body
     fields = wire_body.read(_FIELDS, body)
     edits = [
