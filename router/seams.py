@@ -54,7 +54,8 @@ class Codec(Protocol):
 
     def mended(self, answer: bytes) -> bytes:
         """A buffered answer as it goes to the client: as it came, but that an answer with tool calls which merely
-        "stopped" says that the tools shall be run. The meter does the same in a stream."""
+        "stopped" says that the tools shall be run. The meter does the same in a stream. Raises `UpstreamStatus`
+        where an error came with status 200."""
         ...
 
     def error(self, error: PointsmanError, request_id: str) -> bytes: ...

@@ -357,6 +357,8 @@ class ChatCodec:
         return usage_of(answer)
 
     def mended(self, answer: bytes) -> bytes:
+        if b'"choices"' not in answer and faults.read(answer) is not None:
+            raise faults.raised(answer)
         if b'"tool_calls"' not in answer:
             return answer
         try:

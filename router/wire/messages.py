@@ -308,6 +308,8 @@ class MessagesCodec:
             return None
 
     def mended(self, answer: bytes) -> bytes:
+        if b'"content"' not in answer and faults.read(answer) is not None:
+            raise faults.raised(answer)
         if b'"tool_use"' not in answer:
             return answer
         try:

@@ -311,6 +311,8 @@ class ResponsesCodec:
             return None
 
     def mended(self, answer: bytes) -> bytes:
+        if b'"output"' not in answer and faults.read(answer) is not None:
+            raise faults.raised(answer)
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:

@@ -93,10 +93,13 @@ class Translation(Struct, frozen=True, kw_only=True):
         if not is_object(found):
             raise BadAnswer("the upstream's answer is not a JSON object")
         blocks = Blocks()
-        for piece in SHAPES[self.target].pieces(found):
-            blocks.add(piece)
-        blocks.end()
-        return encode(SHAPES[self.source].answer(blocks, self._echo(request_id, now)))
+        try:
+            for piece in SHAPES[self.target].pieces(found):
+                blocks.add(piece)
+            blocks.end()
+            return encode(SHAPES[self.source].answer(blocks, self._echo(request_id, now)))
+        except RecursionError:
+            raise BadAnswer("the upstream's answer is nested too deeply") from None
 
     def meter(self, request_id: str = "", now: float = 0.0) -> TranslatingMeter:
         """A meter that reads the upstream's dialect and returns the client's."""
@@ -124,12 +127,15 @@ def translate(
     source = asked.dialect
     if source not in SHAPES or target not in SHAPES:
         raise BadRequest(f"the {source} API cannot be served by a deployment that speaks only {target}", param="model")
-    body = _object(asked.body)
-    said = SHAPES[source].read(body, target)
-    fields.account(body, source, target, said)
-    written = SHAPES[target].write(said)
-    out = {"model": model or asked.model, **written, **fields.plain(said, target), **(set_fields or {})}
-    sent = encode({k: v for k, v in out.items() if v is not None})
+    try:
+        body = _object(asked.body)
+        said = SHAPES[source].read(body, target)
+        fields.account(body, source, target, said)
+        written = SHAPES[target].write(said)
+        out = {"model": model or asked.model, **written, **fields.plain(said, target), **(set_fields or {})}
+        sent = encode({k: v for k, v in out.items() if v is not None})
+    except RecursionError:
+        raise BadRequest("the body is nested too deeply") from None
     return Translation(
         source=source,
         target=target,
@@ -142,8 +148,6 @@ def translate(
 def _object(body: bytes) -> dict[str, Any]:
     try:
         found: Any = decode(body)
-    except RecursionError:
-        raise BadRequest("the body is nested too deeply") from None
     except DecodeError:
         raise BadRequest("the body holds a value that cannot be read, such as a number that is too large") from None
     if not is_object(found):
@@ -189,7 +193,10 @@ class TranslatingMeter:
         for event in sse.split(run):
             name, data = sse.fields(event)
             if data:
-                self._event(name, data, out)
+                try:
+                    self._event(name, data, out)
+                except RecursionError:
+                    raise BadAnswer("the upstream sent an event that is nested too deeply") from None
             elif event.lstrip(b"\r\n").startswith(b":"):
                 out.append(event)  # a comment keeps the client's connection alive as it does ours
             if self.done:

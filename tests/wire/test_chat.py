@@ -377,3 +377,9 @@ def test_an_upstreams_own_words_are_told_where_its_body_is_kept() -> None:
     assert told["message"] == "prompt is too long: 9 > 8"
     assert told["code"] == "context_length_exceeded"
     assert told["type"] == "invalid_request_error"
+
+
+def test_S08_an_error_that_comes_with_status_200_is_an_error() -> None:
+    with pytest.raises(UpstreamStatus) as caught:
+        CHAT.mended(b'{"error":{"message":"Too many requests","code":429}}')
+    assert caught.value.status == 429

@@ -171,3 +171,9 @@ def test_T10_usage_counts_the_cache_as_input() -> None:
     usage = {"input_tokens": 3, "cache_read_input_tokens": 10, "cache_creation_input_tokens": 4, "output_tokens": 2}
     assert CODEC.usage(json.dumps({"usage": usage}).encode()) == Usage(input=17, output=2, cached=10)
     assert CODEC.usage(b"{}") is None
+
+
+def test_S08_an_error_that_comes_with_status_200_is_an_error() -> None:
+    with pytest.raises(UpstreamStatus) as caught:
+        CODEC.mended(b'{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}')
+    assert caught.value.status == 429

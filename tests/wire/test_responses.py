@@ -162,3 +162,9 @@ def test_errors_have_openais_shape() -> None:
     overflow = b'{"error":{"message":"maximum context length is 8","code":"context_length_exceeded"}}'
     [(_, told)] = events(CODEC.error_event(UpstreamStatus(400, {}, overflow, retry_after_s=None), "r"))
     assert told["response"]["error"]["code"] == "context_length_exceeded"
+
+
+def test_S08_an_error_that_comes_with_status_200_is_an_error() -> None:
+    with pytest.raises(UpstreamStatus) as caught:
+        CODEC.mended(b'{"error":{"message":"slow","code":"rate_limit_exceeded"}}')
+    assert caught.value.status == 429

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from router.errors import BadRequest
+from router.errors import BadAnswer, BadRequest
 from router.types import Dialect
 from router.wire import CODECS
 from router.wire.translate import translate
@@ -250,3 +251,31 @@ def test_call_ids_with_characters_that_anthropic_refuses_are_written_in_those_it
     body, _ = chat("messages", HI, {"role": "assistant", "tool_calls": [call]}, output)
     made, told = body["messages"][1]["content"][0], body["messages"][2]["content"][0]
     assert made["id"] == told["tool_use_id"] == "functions_f_0"
+
+
+@pytest.mark.parametrize("depth", [200, 400, 600, 800, 950])
+def test_a_deeply_nested_schema_is_translated_or_400(depth: int) -> None:
+    schema = '{"type":"object","properties":{"a":' * depth + "{}" + "}}" * depth
+    for client, field in (
+        ("messages", f'"max_tokens":9,"output_config":{{"format":{{"type":"json_schema","schema":{schema}}}}}'),
+        ("messages", f'"max_tokens":9,"tools":[{{"name":"f","input_schema":{schema}}}]'),
+        ("chat", f'"tools":[{{"type":"function","function":{{"name":"f","parameters":{schema}}}}}]'),
+    ):
+        body = f'{{"model":"a","messages":[{{"role":"user","content":"x"}}],{field}}}'.encode()
+        for upstream in {"chat", "messages", "responses"} - {client}:
+            with suppress(BadRequest):
+                assert translate(CODECS[client].decode(body), upstream, "m").body
+
+
+@pytest.mark.parametrize("depth", [400, 950, 100_000])
+def test_a_deeply_nested_answer_is_translated_or_a_bad_answer(depth: int) -> None:
+    nested = '{"a":' * depth + "1" + "}" * depth
+    asked = translate(CODECS["chat"].decode(b'{"model":"a","messages":[],"stream":true}'), "messages", "m")
+    answer = f'{{"content":[{{"type":"tool_use","id":"1","name":"f","input":{nested}}}]}}'.encode()
+    with suppress(BadAnswer):
+        assert asked.answer(answer)
+    start = (
+        f'{{"type":"content_block_start","index":0,"content_block":{{"type":"tool_use","name":"f","input":{nested}}}}}'
+    )
+    with suppress(BadAnswer):
+        assert asked.meter().feed(f"data: {start}\n\n".encode())
