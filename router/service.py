@@ -41,6 +41,8 @@ log = logging.getLogger("pointsman.service")
 
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
+_ANSWERS = (Score, Abstain)
+
 
 class Service:
     """Serves requests on one snapshot at a time. One per process."""
@@ -78,7 +80,9 @@ class Service:
             log.exception("internal error", extra={"request_id": caller.id})
             error = PointsmanError("internal error; the request id finds it in the gateway's log")
         finally:
-            await watch.stop()
+            watch.stop()
+            if watch.error is not None:
+                await watch.settle()
             if error is not None:
                 await self._fail(flight, codec, exchange, error)
             snapshot.release()
@@ -112,7 +116,8 @@ class Service:
         flight.session = await self._session(flight, chosen)
         scores = flight.scores
         while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
-            scores[step.scorer] = await self._score(flight, step.scorer, Prompt(text=flight.text, signals=found))
+            prompt = Prompt(text=flight.text, signals=found)
+            scores[step.scorer] = await self._score(flight, step.scorer, prompt)
         flight.decision = step
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         return step
@@ -143,7 +148,7 @@ class Service:
         else:
             try:
                 got = scorer.score(prompt)
-                answer = got if isinstance(got, Score | Abstain) else await got
+                answer = got if isinstance(got, _ANSWERS) else await got
             except Exception as error:  # noqa: BLE001  the seam to scorers: none of their faults may fail a request
                 log.warning("scorer %s failed: %s", name, type(error).__name__, extra={"request_id": flight.caller.id})
                 answer = Abstain(scorer=name, reason="error")

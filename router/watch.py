@@ -149,14 +149,17 @@ class Watch:
             self._task.uncancel()
         return error
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
+        """The request is over. `settle` afterwards when `error` is set."""
         self._ticker.discard(self)
         if self._gone is not None:
             self._gone.cancel()
         for ping in self._pings or ():
             ping.cancel()
-        if self.error is not None:  # fired after the last await: let the cancel land here, harmlessly
-            try:
-                await asyncio.sleep(0)
-            except asyncio.CancelledError:
-                self.reason()
+
+    async def settle(self) -> None:
+        """A limit passed after the request's last await: let its cancel land here, harmlessly."""
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self.reason()
