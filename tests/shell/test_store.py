@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from router.errors import ConfigError
 from router.store import build
 from router.store.memory import MemoryStore
 from router.types import Session
+from router.upstreams.scripted_server import ScriptedServer
+from router.upstreams.scripts import chat
+from tests.support.rig import groups, running
 
 
 class Clock:
@@ -71,3 +76,37 @@ async def test_no_store_configured_is_memory_and_an_unknown_kind_is_refused_by_n
     assert isinstance(build(None), MemoryStore)
     with pytest.raises(ConfigError, match=r"groups\.yaml:1:1: store: no store of kind 'mongodb'"):
         build("mongodb://127.0.0.1/")
+
+
+class Down:
+    """A store that cannot be reached."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def session(self, session_id: str) -> Session | None:
+        self.asked += 1
+        raise ConnectionError
+
+    async def touch(self, session: Session, ttl_s: float) -> None:
+        self.asked += 1
+        raise ConnectionError
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_a_store_that_is_down_costs_the_pin_and_not_the_request(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(chat("fine")) as a,
+        running(tmp_path, groups({"a": a, "b": a}, {"small": ["a"], "large": ["b"]})) as rig,
+    ):
+        store = rig.gateway.service.store = Down()
+        said = [{"role": "user", "content": "hello"}]
+        for score, group in ((0.9, "large"), (0.1, "small")):
+            headers = {"x-score": str(score), "x-session-id": "c"}
+            body = {"model": "auto", "messages": said}
+            reply = await rig.client.post("/v1/chat/completions", json=body, headers=headers)
+            assert (reply.status_code, reply.headers["x-pointsman-group"]) == (200, group)
+        assert store.asked == 4, "it is looked up and touched by each request"
+        assert [record.outcome for record in await rig.records(2)] == ["ok", "ok"]
