@@ -273,12 +273,13 @@ def report(results: tuple[Path, ...], out: Path) -> None:
 @click.option("--out", type=FILE, help="Where the Markdown table goes; standard output when absent.")
 @click.option("--quick", is_flag=True, help="Only the shipped scorer: minutes instead of an hour.")
 @click.option("--keep", type=DIRECTORY, default=Path(".quality"), show_default=True, help="Finished measurements.")
+@click.option("--only", multiple=True, metavar="NAME", help="everyday, general, cascade or pair; may be repeated.")
 @_plainly
-def table(out: Path | None, quick: bool, keep: Path) -> None:
+def table(out: Path | None, quick: bool, keep: Path, only: tuple[str, ...]) -> None:
     """The table of docs/quality.md: every scorer on every shipped set, out of fold, with intervals."""
     from evals import quality
 
-    text = quality.table(quality.measure(_say, keep, quick=quick))
+    text = quality.table(quality.measure(_say, keep, only=only or (quality.QUICK if quick else None)))
     if out is None:
         click.echo(text)
     else:

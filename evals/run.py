@@ -50,7 +50,7 @@ def cross_validated(pair: Pair, parts: Sequence[NDArray[np.int64]], fit: Trainer
     for i, held in enumerate(parts, 1):
         started = perf_counter()
         scorer = fixed_model(fit(pair.take(np.setdiff1d(np.arange(len(pair)), held))))
-        for row, answer in zip(held, score(scorer, [pair.prompts[r] for r in held.tolist()]).answers, strict=True):
+        for row, answer in zip(held, score(scorer, [pair.prompts[int(r)] for r in held]).answers, strict=True):
             answers[int(row)] = answer
         say(f"fold {i} of {len(parts)}: {len(held)} rows held out, {perf_counter() - started:.0f} s")
     return Scored(answers=answers)

@@ -39,7 +39,7 @@ def smoothed_gain(pair: Pair, own: float = 0.5) -> Floats:
     for held in row_folds(len(pair), 5, seed=3):
         rest = np.setdiff1d(np.arange(len(pair)), held)
         centre = m[rest].mean(0)
-        a = m[rest] - centre
-        w: Floats = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
+        a: Floats = m[rest] - centre
+        w = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
         told[held] = (m[held] - centre) @ w + gain[rest].mean()
     return own * gain + (1.0 - own) * told

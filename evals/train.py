@@ -174,7 +174,7 @@ def cascade_scores(pair: Pair, told: cascade.Told, scorer: str, parts: Sequence[
         for i, held in enumerate(parts, 1):
             rest = np.setdiff1d(np.arange(len(pair)), held)
             made = cascade.fit(pair.take(rest), told.take(rest), smoothed_gain(pair.take(rest)))
-            values[held] = made.scores([pair.prompts[r] for r in held.tolist()], told.take(held))
+            values[held] = made.scores([pair.prompts[int(r)] for r in held], told.take(held))
             say(f"fold {i} of {len(parts)}: {len(held)} rows held out")
     return Scored(answers=[Score(scorer="cascade", value=float(v)) for v in np.clip(values, 0.0, 1.0)])
 
