@@ -72,3 +72,13 @@ clean: ## remove .venv and caches
 	@$(PYTHON) -m venv .venv/uv
 	@.venv/uv/bin/python -m pip --disable-pip-version-check install --quiet $(UV)
 	@touch $@
+
+# One BLAS thread and one fixed kernel, so that the bytes do not depend on the machine.
+EXACTLY := OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell OMP_NUM_THREADS=1
+
+.PHONY: artifacts quality
+artifacts: .venv/dev.stamp ## train the shipped scorer anew; the same bytes from the same data
+	$(EXACTLY) $(BIN)/pointsman eval train --out router/scorers/artifacts/lexical
+
+quality: .venv/dev.stamp ## measure every scorer on every shipped set (an hour; goes on where it stopped)
+	$(EXACTLY) $(BIN)/pointsman eval table --out .quality/table.md
