@@ -16,10 +16,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router import __version__, errors, record
+from router.policy import ASKED
+from router.record import OTHER
 from router.types import Abstain, Config, Dialect, Outcome, Record, Score
 from router.wire import fields
 
-OTHER = "other"
 NONE = "none"
 
 # Bucket edges in seconds. TTFT reaches from a cached local answer to a long prompt on a busy cluster.
@@ -123,9 +124,9 @@ class _Names:
     """The label values that one configuration allows."""
 
     def __init__(self, config: Config) -> None:
-        self.policies = frozenset(config.policies) | {record.ASKED, NONE}
+        self.policies = frozenset(config.policies) | {ASKED, NONE}
         routes = {route.name for policy in config.policies.values() for route in policy.routes}
-        self.routes = frozenset(routes) | {"default", "pin", "asked", NONE}
+        self.routes = frozenset(routes) | {"default", "pin", ASKED, NONE}
         self.groups = frozenset(config.groups) | {NONE}
         self.deployments = frozenset(config.deployments)
         named = {r.score.scorer for p in config.policies.values() for r in p.routes if r.score is not None}
@@ -167,8 +168,7 @@ class Metrics:
 
     def observe(self, of: Record) -> None:
         """Counts one request from its record alone."""
-        decision, served = of.decision, record.served(of)
-        group = served.group if served is not None else decision.group if decision is not None else NONE
+        decision, group = of.decision, record.group(of) or NONE
         key = (of.policy or NONE, decision.route if decision is not None else NONE, group, of.dialect, of.outcome)
         if key not in self._requests:
             key = self._request_key(key)
@@ -225,9 +225,13 @@ class Metrics:
             self._dropped[pair] = self._dropped.get(pair, 0) + 1
 
     def in_flight(self, deployment: str, delta: int) -> None:
-        if deployment not in self._in_flight:
+        now = self._in_flight.get(deployment)
+        if now is None:
             deployment = _known(deployment, self._names.deployments)
-        self._in_flight[deployment] = self._in_flight.get(deployment, 0) + delta
+            now = self._in_flight.get(deployment, 0)
+        self._in_flight[deployment] = now + delta
+        if now + delta == 0 and deployment not in self._names.deployments:
+            del self._in_flight[deployment]
 
     def deployment_up(self, deployment: str, up: bool) -> None:
         self._up[_known(deployment, self._names.deployments)] = up
@@ -288,7 +292,8 @@ class Metrics:
         self._names = _Names(config)
         for gauge in (self._in_flight, self._up, self._queue_depth, self._kv_usage):
             for name in [n for n in gauge if n not in self._names.deployments]:
-                del gauge[name]
+                if gauge is not self._in_flight or not self._in_flight[name]:  # requests of the old files still end
+                    del gauge[name]
         self._thresholds = {
             (policy.name, route.name): cuts[-1]
             for policy in config.policies.values()

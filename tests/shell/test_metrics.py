@@ -274,6 +274,8 @@ def test_a_new_configuration_brings_new_names_and_drops_the_gauges_of_old_ones()
     metrics = used()
     metrics.config(3, True, config(policy="agents", deployments=("small-b",)))
     metrics.observe(make(policy="agents", attempts=(Attempt(deployment="small-b", group="small"),)))
+    assert values(metrics, "pointsman_in_flight") == {("small-a",): 1}, "what is still there is still shown"
+    metrics.in_flight("small-a", -1)
     assert values(metrics, "pointsman_in_flight") == {}
     assert values(metrics, "pointsman_threshold") == {("agents", "difficulty"): 0.5}
     assert ("chat", "small", "ok", "agents", "difficulty") in values(metrics, "pointsman_requests_total")
