@@ -10,9 +10,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from router.policy_files.descriptions import KEYS
 from router.policy_files.onto import ADAPTERS, SPELLING
 from router.policy_files.options import SCORERS, UPSTREAMS, Option
-from router.policy_files.words import KEYS
 from router.types import Deployment, Example, Group, Pin, Policy, ScorerSpec, Signals
 
 _REF: Final = "#/$defs/{model}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.policy_files import review
-from router.policy_files.words import KEYS
+from router.policy_files.descriptions import KEYS
 from tests.support.config_files import GROUPS, policy, write
 
 ROOT = Path(__file__).parents[2]

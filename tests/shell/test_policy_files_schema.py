@@ -13,7 +13,7 @@ import yaml
 
 from router import types
 from router.policy_files import schema
-from router.policy_files.words import KEYS
+from router.policy_files.descriptions import KEYS
 from tests.support.config_files import GROUPS, POLICY, policy, route
 
 ROOT = Path(__file__).parents[2]
