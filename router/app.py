@@ -7,7 +7,7 @@ request more than everything else the gateway does to it, so the hot paths do no
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from time import perf_counter, time
 from typing import Any
 
@@ -15,9 +15,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from router import __version__, catalogue
+from router import __version__, catalogue, counting
+from router.encodings import decoded
 from router.errors import NotFound, Overloaded, PointsmanError, WrongMethod
-from router.exchange import Exchange, Receive, Send, single_headers
+from router.exchange import PING, Exchange, Receive, Send, single_headers
 from router.service import FORWARDED, Service, error_headers
 from router.types import Caller, Dialect
 from router.wire import CODECS
@@ -32,6 +33,8 @@ PATHS: dict[str, Dialect] = {
     "/v1/completions": "completions",
     "/v1/embeddings": "embeddings",
 }
+# What keeps a silent stream open. Anthropic's clients know an event for it, and count it as life; the others have none.
+PINGS: dict[Dialect, bytes] = {"messages": b'event: ping\ndata: {"type": "ping"}\n\n'}
 # Where clients name the conversation (docs/clients.md), the most specific first.
 SESSION_HEADERS = (
     b"x-pointsman-session",
@@ -56,25 +59,33 @@ class App:
         self._bodies = 0  # bytes of bodies in flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            dialect = PATHS.get(scope["path"])
-            if dialect is not None and dialect in CODECS:
-                await self._infer(dialect, scope, receive, send)
-                return
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            if path.endswith("/") and path != "/":
+                path = path.removesuffix("/")
+                scope = {**scope, "path": path}
+            if scope["method"] == "POST":
+                dialect = PATHS.get(path)
+                if dialect is not None and dialect in CODECS:
+                    await self._infer(dialect, scope, receive, send)
+                    return
         await self._rest(scope, receive, send)
 
     async def _infer(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        exchange, codec, caller = Exchange(receive, send), CODECS[dialect], Caller(id=new_id())
+        exchange = Exchange(receive, send, PINGS.get(dialect, PING))
+        codec, caller = CODECS[dialect], Caller(id=new_id())
         held = 0
         try:
             headers = single_headers(scope["headers"])
             if self._bodies > BODIES_LIMIT:
                 raise Overloaded("too many large requests at once; try again soon", retry_after_s=1.0)
             body = await exchange.body(headers, self._limit)
+            if (encoding := headers.get(b"content-encoding")) is not None:
+                body = decoded(body, encoding.decode("latin-1"), self._limit)
             held = len(body)
             self._bodies += held
-            caller = self._caller(caller.id, headers)
+            caller = caller_of(caller.id, headers, self.service.snapshot.wanted_headers)
             await self.service.serve(dialect, codec, body, caller, exchange, started)
         except PointsmanError as error:
             if not exchange.started and not exchange.left:
@@ -84,47 +95,61 @@ class App:
         finally:
             self._bodies -= held
 
-    def _caller(self, request_id: str, headers: dict[bytes, bytes]) -> Caller:
-        session = next((headers[name].decode("latin-1") for name in SESSION_HEADERS if name in headers), None)
-        wanted = self.service.snapshot.wanted_headers
-        kept = {
-            name.decode("latin-1"): value.decode("latin-1")
-            for name, value in headers.items()
-            if name in _FORWARDED or name in wanted
-        }
-        return Caller(id=request_id, session=session, headers=kept)
+
+def caller_of(request_id: str, headers: Mapping[bytes, bytes], wanted: frozenset[bytes]) -> Caller:
+    """The caller as its headers tell; `wanted` are those that policies and scorers read."""
+    session = next((headers[name].decode("latin-1") for name in SESSION_HEADERS if name in headers), None)
+    kept = {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in headers.items()
+        if name in _FORWARDED or name in wanted
+    }
+    return Caller(id=request_id, session=session, headers=kept)
 
 
 _random: Iterator[str] = iter(())
 
 
 def new_id() -> str:
-    """A request id: 96 random bits. They are drawn many at a time, since each draw is a system call."""
+    """A request id: milliseconds since 1970 and 64 random bits, in hex.
+
+    Ids that grow with time keep the records' index compact. The bits are drawn many at a time, since each draw is a
+    system call.
+    """
     global _random
     drawn = next(_random, None)
     if drawn is None:
-        many = os.urandom(12 * 1024).hex()
-        _random = iter([f"req_{many[i : i + 24]}" for i in range(0, len(many), 24)])
+        many = os.urandom(8 * 1024).hex()
+        _random = iter([many[i : i + 16] for i in range(0, len(many), 16)])
         drawn = next(_random)
-    return drawn
+    return f"req_{int(time() * 1000):012x}{drawn}"
 
 
 def rest(service: Service, state: Any) -> Any:
     """The FastAPI application for everything that is not an inference path."""
     api = FastAPI(title="Pointsman", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
 
-    def failed(error: PointsmanError, request_id: str) -> Response:
+    def failed(request: Request, error: PointsmanError) -> Response:
         headers = {name.decode(): value.decode() for name, value in error_headers(error)}
-        body = CODECS["chat"].error(error, request_id)
+        anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
+        request_id = new_id()
+        body = CODECS["messages" if anthropic else "chat"].error(error, request_id)
         return Response(body, error.status, headers | {"x-pointsman-request-id": request_id})
 
     async def refused(request: Request, error: Exception) -> Response:
         if request.url.path in PATHS or (isinstance(error, HTTPException) and error.status_code == 405):
-            return failed(WrongMethod(f"{request.url.path[:200]} does not take {request.method}"), new_id())
-        return failed(NotFound(f"there is no {request.method} {request.url.path[:200]} here"), new_id())
+            return failed(request, WrongMethod(f"{request.url.path[:200]} does not take {request.method}"))
+        return failed(request, NotFound(f"there is no {request.method} {request.url.path[:200]} here"))
 
     async def ours(request: Request, error: Exception) -> Response:
-        return failed(error if isinstance(error, PointsmanError) else PointsmanError("internal error"), new_id())
+        return failed(request, error if isinstance(error, PointsmanError) else PointsmanError("internal error"))
+
+    async def whole(request: Request, limit: int) -> tuple[bytes, Caller]:
+        headers = single_headers(request.scope["headers"])
+        body = await Exchange(request.receive, _never).body(headers, limit)
+        if (encoding := headers.get(b"content-encoding")) is not None:
+            body = decoded(body, encoding.decode("latin-1"), limit)
+        return body, caller_of(new_id(), headers, service.snapshot.wanted_headers)
 
     api.add_exception_handler(HTTPException, refused)
     api.add_exception_handler(PointsmanError, ours)
@@ -150,20 +175,20 @@ def rest(service: Service, state: Any) -> Any:
     async def model(name: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         return JSONResponse(catalogue.entry(service.snapshot.config, name, state.started))
 
+    @api.post("/v1/messages/count_tokens")
+    async def count_tokens(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
+        told, headers = await counting.count_tokens(service, *await whole(request, BODY_LIMIT))
+        return Response(told, headers={name.decode(): value.decode("latin-1") for name, value in headers})
+
     @api.post("/v1/decision")
     async def decision(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        exchange = Exchange(request.receive, _never)
-        body = await exchange.body(single_headers(request.scope["headers"]), BODY_LIMIT)
-        caller = Caller(
-            id=new_id(),
-            headers={k: v for k, v in request.headers.items() if k.encode() in service.snapshot.wanted_headers},
-        )
-        return JSONResponse(await catalogue.decision(service, body, caller))
+        body, caller = await whole(request, BODY_LIMIT)
+        dialect = catalogue.dialect_of(body, request.query_params.get("dialect"), request.headers)
+        return JSONResponse(await catalogue.decision(service, dialect, body, caller))
 
     @api.post("/v1/feedback")
     async def feedback(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        exchange = Exchange(request.receive, _never)
-        body = await exchange.body(single_headers(request.scope["headers"]), FEEDBACK_LIMIT)
+        body, _ = await whole(request, FEEDBACK_LIMIT)
         state.recorder.feedback(catalogue.opinion(body, time()))
         return JSONResponse({"status": "kept"})
 

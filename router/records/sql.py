@@ -182,9 +182,10 @@ def open_engine(url: str, *, busy_s: float = 5.0) -> Engine:
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    # auto_vacuum comes first: it takes effect only before the first table. WAL lets readers and other workers
-    # go on during a write; NORMAL may lose the last batch when the machine (not the process) dies.
-    for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=NORMAL"):
+    # The first two take effect only before the first table; a row is about 1.5 KB, and large pages halve the cost of
+    # one. WAL lets readers and other workers go on during a write; NORMAL may lose the last batch when the machine
+    # (not the process) dies.
+    for pragma in ("auto_vacuum=INCREMENTAL", "page_size=16384", "journal_mode=WAL", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
 
 
