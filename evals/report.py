@@ -20,15 +20,15 @@ _STYLE = """
 body { margin: 0 auto; max-width: 68rem; padding: 2rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif }
 h1 { font-size: 1.7rem; margin: 0 0 .25rem } h2 { font-size: 1.25rem; margin: 2.5rem 0 .5rem }
-h3 { font-size: 1rem; margin: 1.25rem 0 .25rem }
+h3 { font-size: 1rem; margin: 1.25rem 0 .25rem } figcaption { font-size: .9rem }
 p, figcaption { color: var(--soft); margin: .25rem 0 .75rem; max-width: 46rem } figure { margin: 0 }
 .cards { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0 }
 .card { background: var(--tint); border-radius: .5rem; padding: .6rem .9rem; min-width: 8.5rem }
 .card b { display: block; font-size: 1.35rem; font-variant-numeric: tabular-nums }
 .card span { color: var(--soft); font-size: .85rem }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 1.25rem }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(28rem, 100%), 1fr)); gap: 1.25rem }
 .scroll { overflow-x: auto } svg { width: 100%; height: auto; display: block }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif } svg .grid { stroke: var(--line) }
+svg text { fill: var(--soft); font: 14px system-ui, sans-serif } svg .grid { stroke: var(--line) }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem }
 th, td { text-align: right; padding: .3rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top }
 th:first-child, td:first-child { text-align: left } th { color: var(--soft); font-weight: 600 }
@@ -62,11 +62,12 @@ class _Plot:
 
     def _axes(self, labels: tuple[str, str]) -> list[str]:
         out: list[str] = []
+        digits = ".2f" if self.y[1] - self.y[0] < 5 else ".0f"
         for i in range(6):
             v = self.y[0] + (self.y[1] - self.y[0]) * i / 5
             _, py = self.at(self.x[0], v)
             out.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 12}" y1="{py}" y2="{py}"/>')
-            out.append(f'<text x="{_LEFT - 6}" y="{py + 4}" text-anchor="end">{v:.2f}</text>')
+            out.append(f'<text x="{_LEFT - 6}" y="{py + 4}" text-anchor="end">{v:{digits}}</text>')
             w = self.x[0] + (self.x[1] - self.x[0]) * i / 5
             px, _ = self.at(w, self.y[0])
             out.append(f'<text x="{px}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{w:.1f}</text>')

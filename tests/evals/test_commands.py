@@ -31,12 +31,12 @@ def call(*args: str) -> Result:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Four hundred prompts whose hard half the weak model mostly fails; another model's results and answers beside."""
+    """Two hundred and forty prompts whose hard half the weak model mostly fails; another model's results and answers beside."""
     draw = random.Random(7)
     columns: dict[str, list[Any]] = {
         k: [] for k in ("prompt", "correct:small", "large", "subject", "answer:small", "s1", "s2")
     }
-    for i in range(400):
+    for i in range(240):
         hard = i % 2 == 0
         right = draw.random() < (0.2 if hard else 0.9)
         columns["prompt"].append(f"{draw.choice(HARD if hard else EASY)} ({draw.choice('abcdef')}{i})")
@@ -66,7 +66,7 @@ def test_run_writes_what_the_contract_names(data: Path, tmp_path: Path) -> None:
     result = json.loads(out.read_text())
     named = {"n", "weak", "strong", "apgr", "apgr_ci", "cpt50", "cpt80", "random", "length", "oracle", "auroc", "curve"}
     assert named <= set(result)
-    assert result["n"] == 400
+    assert result["n"] == 240
     assert result["random"] == 0.5
     assert result["apgr_ci"][0] <= result["apgr"] <= result["apgr_ci"][1]
     assert 0.6 < result["apgr"] <= result["oracle"]
@@ -110,7 +110,7 @@ def test_a_trained_artifact_scores_and_can_be_named_in_scorers_yaml(data: Path, 
     assert done.exit_code == 0, done.output
     table = cases.read(out)
     scores = np.array([float(v) for v in table.columns["score"]])
-    hard = np.arange(400) % 2 == 0
+    hard = np.arange(240) % 2 == 0
     assert scores[hard].mean() > scores[~hard].mean() + 0.3
     one = Lexical("x", artifact).score(Prompt(text=table.prompts[0], signals=Signals()))
     assert isinstance(one, Score)
