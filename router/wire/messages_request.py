@@ -33,6 +33,18 @@ from router.wire.provenance import unsealed
 MAX_TOKENS = 8192  # what the API demands and other dialects may leave out
 _EFFORT_BUDGETS = ((2048, "low"), (8192, "medium"))  # thinking tokens up to which an effort is meant; above, high
 
+# Records of what Anthropic's own tools did in earlier turns: not the conversation itself.
+_SERVER_BLOCKS = (
+    "server_tool_use",
+    "web_search_tool_result",
+    "web_fetch_tool_result",
+    "code_execution_tool_result",
+    "bash_code_execution_tool_result",
+    "text_editor_code_execution_tool_result",
+    "tool_search_tool_result",
+    "mcp_tool_use",
+    "mcp_tool_result",
+)
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 # --- reading ---------------------------------------------------------------------------------------------
@@ -70,7 +82,13 @@ def _content(content: Any, where: str, said: Conversation, target: Dialect) -> l
         return []
     if isinstance(content, str):
         return [Text(text=content)]
-    return [_part(part, f"{where}[{at}]", said, target) for at, part in enumerate(body_objects(content, where))]
+    parts: list[Part] = []
+    for at, part in enumerate(body_objects(content, where)):
+        if part.get("type") in _SERVER_BLOCKS:
+            said.drop(f"content.{part['type']}")
+        else:
+            parts.append(_part(part, f"{where}[{at}]", said, target))
+    return parts
 
 
 def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect) -> Part:
@@ -94,6 +112,13 @@ def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect)
             kept = tuple([p for p in inner if isinstance(p, Text | Image | File)])
             error = part.get("is_error") is True
             return ToolOutput(id=text(part.get("tool_use_id")), parts=kept, error=error, cache=cache)
+        case "tool_reference":  # a tool that a search of the client's found; it stands among the tools
+            return Text(text=f"Tool found: {text(part.get('tool_name'))}", cache=cache)
+        case "search_result":
+            words = [text(inner.get("text")) for inner in objects(part.get("content"))]
+            return Text(text="\n".join([text(part.get("title")), text(part.get("source")), *words]), cache=cache)
+        case "compaction":
+            return Text(text=text(part.get("content")), cache=cache)
         case "thinking":
             return unsealed(text(part.get("thinking")), text(part.get("signature")))
         case "redacted_thinking":

@@ -278,3 +278,20 @@ def test_a_tools_name_that_is_too_long_for_openai_is_cut_and_comes_back_whole() 
     reply = {"role": "assistant", "tool_calls": [{"id": "B", "function": {"name": names[0], "arguments": "{}"}}]}
     answer = json.loads(done.answer(json.dumps({"choices": [{"message": reply}]}).encode()))
     assert answer["content"][0]["name"] == name
+
+
+def test_what_anthropics_own_tools_did_is_listed_and_what_the_client_found_is_carried() -> None:
+    earlier = [
+        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+        {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+        {"type": "text", "text": "found"},
+        {"type": "tool_use", "id": "A", "name": "ToolSearch", "input": {}},
+    ]
+    found = [{"type": "tool_reference", "tool_name": "mcp__x"}]
+    result = {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "W"}]}
+    turn = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "A", "content": found}, result]}
+    body, dropped = messages("chat", HI, {"role": "assistant", "content": earlier}, turn)
+    assert set(dropped) == {"content.server_tool_use", "content.web_search_tool_result"}
+    assert body["messages"][1]["content"] == "found"
+    assert "mcp__x" in body["messages"][2]["content"]
+    assert body["messages"][3]["content"] == "T\nS\nW"
