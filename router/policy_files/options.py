@@ -19,9 +19,10 @@ from router.policy_files.positions import Document, Path
 class Option:
     """What one option may hold; null stands for its default."""
 
-    kind: Literal["text", "number", "whole"] = "text"
+    kind: Literal["text", "number", "whole", "flag", "choice"] = "text"
     least: float = 0
     most: float = float("inf")
+    among: tuple[str, ...] = ()  # the choices
 
 
 Table = Mapping[str, Mapping[str, Option]]
@@ -30,6 +31,16 @@ SCORERS: Final[Table] = {
     "lexical": {"artifact": Option()},
     "fixed": {"value": Option(kind="number", most=1)},
     "header": {"header": Option()},
+    "remote": {
+        "url": Option(),
+        "model": Option(),
+        "api_key": Option(),
+        "mode": Option(kind="choice", among=("logprobs", "json")),
+        "deadline_s": Option(kind="number", least=0.001),
+        "both_orders": Option(kind="flag"),
+        "no_thinking": Option(kind="flag"),
+        "calibration": Option(),
+    },
 }
 UPSTREAMS: Final[Table] = {
     "openai": {},
@@ -69,6 +80,10 @@ def _wanted(option: Option, value: object) -> str | None:
     """What the option wants, where the value is not that."""
     if option.kind == "text":
         return None if isinstance(value, str) else "text (in quotes if it reads as a number)"
+    if option.kind == "flag":
+        return None if isinstance(value, bool) else "true or false"
+    if option.kind == "choice":
+        return None if value in option.among else " or ".join(option.among)
     kinds = int if option.kind == "whole" else int | float
     if isinstance(value, kinds) and not isinstance(value, bool) and option.least <= value <= option.most:
         return None

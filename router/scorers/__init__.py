@@ -13,10 +13,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from router.errors import ConfigError, Mistake
+from router.scorers import calibration
 from router.scorers.fixed import Fixed
 from router.scorers.header import Header
 from router.scorers.lexical import Lexical
+from router.scorers.remote import Ask, Remote
 from router.seams import Scorer
 from router.types import Abstain, Prompt, Score, ScorerSpec
 
@@ -49,10 +53,27 @@ def _header(spec: ScorerSpec) -> Scorer:
     return Header(spec.name, str(spec.options.get("header", "x-difficulty")))
 
 
+def _remote(spec: ScorerSpec) -> Scorer:
+    """Options: `url` up to /v1, `model`, and those of `remote.Ask`; `calibration`, a result of `eval calibrate`."""
+    _known(spec.options, *Ask.__struct_fields__, "calibration")
+    given = dict(spec.options)
+    curve = calibration.read(_path(given.pop("calibration", None)))
+    try:
+        ask = msgspec.convert(given, Ask)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+    return Cached(Remote(spec.name, ask, curve=curve))
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
 SCORERS: dict[str, Callable[[ScorerSpec], Scorer]] = {
     "lexical": _lexical,
     "fixed": _fixed,
     "header": _header,
+    "remote": _remote,
 }
 
 
@@ -114,4 +135,4 @@ class Cached:
         await self.scorer.aclose()
 
 
-__all__ = ["SCORERS", "Cached", "Fixed", "Header", "Lexical", "build", "named_headers"]
+__all__ = ["SCORERS", "Cached", "Fixed", "Header", "Lexical", "Remote", "build", "named_headers"]
