@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from router.flight import Flight
 from router.policy import visible_models
 from router.records import Feedback
 from router.service import Service, draw_of
-from router.types import Caller, Config
+from router.types import Caller, Config, Dialect
 from router.wire import CODECS
 
 
@@ -49,10 +50,41 @@ def _entry(name: str, since: float) -> dict[str, Any]:
     }
 
 
-async def decision(service: Service, body: bytes, caller: Caller) -> dict[str, Any]:
+class _Shape(msgspec.Struct):
+    """What tells the dialects' bodies apart."""
+
+    messages: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    prompt: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    system: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    stop_sequences: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    thinking: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+def dialect_of(body: bytes, named: str | None, headers: Mapping[str, str]) -> Dialect:
+    """The dialect of a body: `named`, else as its shape tells. Raises BadRequest for a name that is none."""
+    if named is not None:
+        for dialect in CODECS:
+            if dialect == named:
+                return dialect
+        raise BadRequest(f"dialect is one of {', '.join(CODECS)}", param="dialect")
+    try:
+        shape = msgspec.json.decode(body, type=_Shape)
+    except (msgspec.MsgspecError, RecursionError):
+        return "chat"  # whose codec says what is wrong
+    if shape.messages is msgspec.UNSET:
+        if shape.input is not msgspec.UNSET:
+            return "responses"
+        return "chat" if shape.prompt is msgspec.UNSET else "completions"
+    own = (shape.system, shape.stop_sequences, shape.thinking)
+    anthropic = "anthropic-version" in headers or any(field is not msgspec.UNSET for field in own)
+    return "messages" if anthropic else "chat"
+
+
+async def decision(service: Service, dialect: Dialect, body: bytes, caller: Caller) -> dict[str, Any]:
     """Where a request would go, and why; no upstream is called, nothing is pinned or recorded."""
     flight = Flight(caller, service.snapshot, perf_counter(), draw_of(caller.id))
-    flight.request = CODECS["chat"].decode(body)
+    flight.request = CODECS[dialect].decode(body)
     found = await service.decide(flight)
     config = service.snapshot.config
     if flight.signals is None or flight.load is None:

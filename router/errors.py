@@ -4,6 +4,7 @@ PointsmanError
 ├── BadRequest 400              the client's body or parameters
 │   ├── UnknownModel 404
 │   ├── TooLarge 413
+│   ├── UnknownEncoding 415
 │   └── ContextTooLong 400
 ├── Unauthorized 401
 ├── NotFound 404                a path or an id
@@ -59,6 +60,11 @@ class UnknownModel(BadRequest):
 class TooLarge(BadRequest):
     status = 413
     code = "request_too_large"
+
+
+class UnknownEncoding(BadRequest):
+    status = 415
+    code = "unknown_encoding"
 
 
 class ContextTooLong(BadRequest):

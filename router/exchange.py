@@ -15,17 +15,18 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-PING = b": keep-alive\n\n"
+PING = b": keep-alive\n\n"  # a comment: no client sees an event
 
 
 class Exchange:
     """The client's side of one request. `started` = the head went out; `committed` = content went out."""
 
-    __slots__ = ("_receive", "_send", "committed", "ended", "left", "sending", "started", "writes")
+    __slots__ = ("_ping", "_receive", "_send", "committed", "ended", "left", "sending", "started", "writes")
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, ping: bytes = PING) -> None:
         self._receive = receive
         self._send = send
+        self._ping = ping
         self.started = False
         self.committed = False  # the commit point has passed: no other attempt may serve
         self.ended = False
@@ -89,12 +90,12 @@ class Exchange:
             self.sending = False
 
     async def ping(self, headers: Headers) -> None:
-        """An SSE comment, which keeps intermediaries from cutting a silent stream."""
+        """An event that says nothing, which keeps intermediaries from cutting a silent stream."""
         if self.ended or self.sending:
             return
         if not self.started:
             await self.start_stream(headers)
-        await self._send({"type": "http.response.body", "body": PING, "more_body": True})
+        await self._send({"type": "http.response.body", "body": self._ping, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         self.ended = True

@@ -12,7 +12,7 @@ from time import perf_counter, time
 
 from msgspec.structs import replace
 
-from router.errors import BadAnswer, BadRequest, PointsmanError, Truncated, UpstreamError, UpstreamStatus
+from router.errors import BadAnswer, BadRequest, Cancelled, PointsmanError, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
@@ -88,14 +88,15 @@ class Relay:
         idle_s = timeouts.idle_s if stream else timeouts.total_s
         watch.attempt(timeouts.first_byte_s, idle_s, timeouts.total_s, flight.stream_headers() if stream else None)
         self._health.begin(name)
-        self._metrics.in_flight(name, 1)
         flight.begin_attempt(perf_counter())
-        error: PointsmanError | None = None
+        error: PointsmanError | None = PointsmanError("internal error")  # until the attempt ends in a known way
         try:
             await self._call(deployment, call, translation, flight, exchange, codec)
+            error = None
         except asyncio.CancelledError:
             reason = watch.reason()
             if not isinstance(reason, PointsmanError):
+                error = Cancelled("the gateway stopped")
                 raise
             error = reason
             raise error from None
@@ -105,7 +106,6 @@ class Relay:
         finally:
             watch.rest()
             self._health.end(name)
-            self._metrics.in_flight(name, -1)
             flight.attempts.append(
                 Attempt(
                     deployment=name,
@@ -121,8 +121,8 @@ class Relay:
         """Tell health how the attempt ended. A client's mistake or leave says nothing of the deployment."""
         if error is None:
             self._health.succeeded(deployment.name)
-        elif fault_of(error) in COUNTED:
-            self._health.failed(deployment.name, error, asyncio.get_running_loop().time())
+        elif (fault := fault_of(error)) in COUNTED:
+            self._health.failed(deployment.name, fault, error, asyncio.get_running_loop().time())
 
     async def _call(
         self,
@@ -138,7 +138,7 @@ class Relay:
             flight.watch.alive()
             flight.status = reply.status
             if reply.status != 200:
-                raise await _error_status(reply, deployment)
+                raise await error_status(reply, deployment)
             kind = reply.headers.get("content-type", "")
             if not call.stream:
                 await self._whole(reply, kind, translation, flight, exchange, codec)
@@ -161,7 +161,7 @@ class Relay:
         exchange: Exchange,
         codec: Codec,
     ) -> None:
-        answer = await _read_all(reply, WHOLE_LIMIT)
+        answer = await read_all(reply, WHOLE_LIMIT)
         if not answer.lstrip()[:1] == b"{" or not answer.rstrip()[-1:] == b"}":
             raise BadAnswer("the upstream's answer is not a JSON object")
         if translation is None:
@@ -231,7 +231,7 @@ def _untried(plan: Plan, flight: Flight) -> Target | None:
     return next((target for target in plan.targets if target.deployment not in tried), None)
 
 
-async def _read_all(reply: Reply, limit: int) -> bytes:
+async def read_all(reply: Reply, limit: int) -> bytes:
     first = await reply.read()
     parts, size = [first], len(first)
     while data := await reply.read():
@@ -242,13 +242,13 @@ async def _read_all(reply: Reply, limit: int) -> bytes:
     return first if len(parts) == 1 else b"".join(parts)
 
 
-async def _error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
+async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
     """The upstream's error as ours. Its body is the client's to see unless it may speak of our key."""
     status = reply.status
     if not 400 <= status <= 599:
         return BadAnswer(f"the upstream answered with status {status}")
     try:
-        body = await _read_all(reply, ERROR_LIMIT)
+        body = await read_all(reply, ERROR_LIMIT)
     except UpstreamError:
         body = b""
     secret = deployment.api_key.encode()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from router import __version__
 from router.errors import ConnectFailed
 from router.seams import Call, Reply
@@ -44,8 +46,19 @@ class OpenAIUpstream:
             "accept-encoding: identity",
         ]
         if self.deployment.api_key not in ("", "none"):
-            lines.append(f"authorization: Bearer {self.deployment.api_key}")
+            lines += [f"{name}: {value}" for name, value in self.keys(path)]
         return ("\r\n".join(lines) + "\r\n").encode("latin-1")
+
+    def keys(self, path: str) -> list[tuple[str, str]]:
+        """Anthropic's API takes its keys in `x-api-key` and a bearer only as an OAuth token; other servers of the
+        messages API (vLLM, llama.cpp) look for the bearer that they look for elsewhere."""
+        key = self.deployment.api_key
+        bearer = ("authorization", f"Bearer {key}")
+        if not path.startswith("/messages"):
+            return [bearer]
+        host = urlsplit(self.deployment.base_url).hostname or ""
+        own = ("x-api-key", key)
+        return [own] if host == "anthropic.com" or host.endswith(".anthropic.com") else [own, bearer]
 
     async def aclose(self) -> None:
         if self._pool is not None:
