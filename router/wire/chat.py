@@ -229,6 +229,10 @@ def has_content(choice: Choice) -> bool:
     )
 
 
+def has_delta(choice: Choice) -> bool:
+    return choice.delta is not None or choice.text is not None
+
+
 # Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
 REASONS = ("tool_calls", "function_call", "length", "content_filter")
 _REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
@@ -240,10 +244,11 @@ def ask_for_tools(answer: bytes) -> bytes:
 
 
 class ChatMeter(PassMeter):
-    """Chat and legacy completions. With `withhold`, the usage chunk that the gateway asked for is kept back."""
+    """Chat completions. With `withhold`, the usage chunk that the gateway asked for is kept back."""
 
     __slots__ = ("_calls", "_finished", "_withhold")
 
+    delta: ClassVar[bytes] = b'"delta"'
     # Words that a delta may hold by chance only cost a parse.
     signs: ClassVar[tuple[bytes, ...]] = (
         b"\r",
@@ -281,10 +286,11 @@ class ChatMeter(PassMeter):
         choices = chunk.choices or []
         if not self._calls and any(choice.delta is not None and choice.delta.tool_calls for choice in choices):
             self._calls, self.rare = True, self.signs
-        if any(has_content(choice) for choice in choices):
-            self.content = True
-            self.parsing = self._finished
-            self.deltas += 1
+        for choice in choices:
+            if has_content(choice) or (self.content and not choice.finish_reason and has_delta(choice)):
+                self.content = True
+                self.parsing = self._finished
+                self.deltas += 1
         reasons = [choice.finish_reason for choice in choices if choice.finish_reason]
         if reasons:
             self._finished = self.parsing = True  # the few events that follow are all read

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder, decode
@@ -24,6 +24,14 @@ class Top(Struct, gc=False):
 
 
 _TOP = Decoder(Top)
+
+
+class CompletionsMeter(chat.ChatMeter):
+    """Chunks hold a `text` where chat's hold a delta; all else is alike."""
+
+    __slots__ = ()
+
+    delta: ClassVar[bytes] = b'"text"'
 
 
 class CompletionsCodec:
@@ -50,8 +58,8 @@ class CompletionsCodec:
             user=top.user if isinstance(top.user, str) else None,
         )
 
-    def meter(self, request: Request, *, asked_usage: bool = False) -> chat.ChatMeter:
-        return chat.ChatMeter(withhold=asked_usage and not request.include_usage)
+    def meter(self, request: Request, *, asked_usage: bool = False) -> CompletionsMeter:
+        return CompletionsMeter(withhold=asked_usage and not request.include_usage)
 
     def usage(self, answer: bytes) -> Usage | None:
         return chat.usage_of(answer)

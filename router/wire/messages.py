@@ -219,7 +219,7 @@ class MessagesMeter(PassMeter):
             self.usage = read_usage(self._counts)
             if self._calls and mapping(event.get("delta")).get("stop_reason") == "end_turn":
                 return sse.event(ask_for_tools(data), name)
-        elif kind == "content_block_delta" and _grows(mapping(event.get("delta"))):
+        elif kind == "content_block_delta" and (self.content or _grows(mapping(event.get("delta")))):
             self.content = True
             self.parsing = False
             self.deltas += 1

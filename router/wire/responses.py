@@ -221,7 +221,7 @@ class ResponsesMeter(PassMeter):
         if kind in ("response.completed", "response.incomplete"):
             self.usage = read_usage(response.get("usage"))
             return "end"
-        if kind.endswith(".delta") and event.get("delta"):
+        if kind.endswith(".delta") and (self.content or event.get("delta")):
             self.content = True
             self.parsing = False
             self.deltas += 1

@@ -22,7 +22,7 @@ class PassMeter:
     __slots__ = ("_splitter", "content", "deltas", "done", "failed", "parsing", "rare", "usage")
 
     signs: ClassVar[tuple[bytes, ...]] = ()  # a run without any of these, and with LF line ends, is only deltas
-    delta: ClassVar[bytes] = b"\n\n"  # counted to know how many deltas a run holds
+    delta: ClassVar[bytes]  # stands once in every delta; `_see` counts alike, so after the first also empty ones
 
     def __init__(self) -> None:
         self._splitter = sse.Splitter()

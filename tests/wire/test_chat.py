@@ -314,7 +314,7 @@ def test_S19_deltas_are_counted_when_no_usage_comes_and_an_error_is_no_delta() -
     meter = ChatMeter()
     meter.feed(ROLE)
     for word in "abcdefghij":
-        meter.feed(chunk({"content": word}))
+        meter.feed(b": a comment\n\n" + chunk({"content": word}))
     meter.feed(ERROR)
     assert meter.deltas == 10
     assert meter.usage is None

@@ -30,6 +30,10 @@ def test_a_completion_stream_is_metered() -> None:
     data = b'data: {"choices":[{"index":0,"text":"Hi","finish_reason":null}]}\n\ndata: [DONE]\n\n'
     assert meter.feed(data) == data
     assert (meter.content, meter.done, meter.deltas) == (True, True, 1)
+    meter = COMPLETIONS.meter(COMPLETIONS.decode(b'{"model":"a","prompt":"p","stream":true}'))
+    for event in [data[: data.index(b"data: [")]] * 3:
+        meter.feed(b": a comment\n\n" + event)
+    assert meter.deltas == 3
 
 
 def test_an_embeddings_request_is_viewed() -> None:

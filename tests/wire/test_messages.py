@@ -114,7 +114,7 @@ def test_any_chunking_gives_the_same_bytes_and_facts(cuts: list[int], end: bytes
     out = b"".join([listening.feed(data[a:b]) for a, b in pairwise(at)]) + listening.close()
     assert out in (data, data.removesuffix(b"\n"))
     assert (listening.content, listening.done, listening.failed) == (True, True, None)
-    assert listening.deltas == 6
+    assert listening.deltas == 7
     assert listening.usage == Usage(input=20, output=7, cached=5)
 
 
