@@ -17,6 +17,7 @@ import click
 from evals.cases import BadData
 from evals.libraries import NotInstalled
 from router.errors import ConfigError
+from router.policy_files.review import load
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,6 +104,7 @@ def _cascade_options(call: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--folds", type=int, help="Train for this pair and measure out of fold. Without it nothing is fitted.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--draws", type=click.IntRange(100), default=2000, show_default=True, help="Bootstrap draws.")
+@click.option("--costs", metavar="WEAK,STRONG", help="Mean cost of a call to each model; in strong calls when absent.")
 @click.option("--json", "out", type=FILE, help="Where the result goes; standard output when absent.")
 @_plainly
 def run(
@@ -118,6 +120,7 @@ def run(
     folds: int | None,
     seed: int,
     draws: int,
+    costs: str | None,
     out: Path | None,
 ) -> None:
     """Quality of one scorer on one file, with intervals, against random, length, domain and oracle."""
@@ -141,13 +144,35 @@ def run(
         if config is not None:
             policy, name = decisions.policy_with(config, scorer), scorer
     result = runs.measure(
-        pair, scored, holdout=holdout, seed=seed, draws=draws, policy=policy, scorer=name, scouts=count
+        pair,
+        scored,
+        holdout=holdout,
+        seed=seed,
+        draws=draws,
+        policy=policy,
+        scorer=name,
+        scouts=count,
+        costs=_costs(costs),
     )
     result["scorer"] = {"name": scorer, "folds": folds, "holdout": holdout, "cascade": cascade}
+    if config is not None:
+        result["config"] = {"sha256": load(config).digest}
     result["seconds"] = round(perf_counter() - started, 2)
     _write(result, out, show=False)
     ci = result["apgr_ci"]
     _say(f"APGR {result['apgr']:.3f} [{ci[0]:.3f}, {ci[1]:.3f}], length {result['length']:.3f}, random 0.5")
+
+
+def _costs(text: str | None) -> tuple[float, float]:
+    if text is None:
+        return 0.0, 1.0
+    try:
+        weak, strong = (float(v) for v in text.split(","))
+    except ValueError as e:
+        raise BadData(f"--costs wants two numbers such as 0.02,0.60, not {text!r}") from e
+    if not 0.0 <= weak < strong:
+        raise BadData("--costs wants the weak model's cost first, and lower than the strong one's")
+    return weak, strong
 
 
 def _asked(answer: str | None, scouts: str | None) -> tuple[str, list[str]]:

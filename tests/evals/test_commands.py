@@ -75,6 +75,27 @@ def test_run_writes_what_the_contract_names(data: Path, tmp_path: Path) -> None:
     assert result["draws"] >= 2000
 
 
+def test_costs_are_counted_in_the_callers_unit(data: Path) -> None:
+    pair = ("run", "--data", str(data), "--weak", "small", "--strong", "large", "--draws", "100")
+    result = json.loads(call(*pair, "--costs", "0.02,0.60").stdout)
+    at = result["at_policy"]
+    assert at["cost"] == pytest.approx(0.02 + at["strong_share"] * 0.58, abs=1e-4)
+    assert result["aiq_no_router"] == pytest.approx((result["weak"] + result["strong"]) / 2, abs=1e-4)
+    wrong = call(*pair, "--costs", "1,0.5")
+    assert wrong.exit_code == 1
+    assert "lower than the strong" in wrong.output
+
+
+def test_a_configuration_names_scorer_policy_and_digest(data: Path) -> None:
+    pair = ("run", "--data", str(data), "--weak", "small", "--strong", "large", "--draws", "100")
+    done = call(*pair, "--config", "policies", "--scorer", "difficulty")
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert result["at_policy"]["policy"] == "default"
+    assert len(result["config"]["sha256"]) == 64
+    assert "has no scorer 'other'" in call(*pair, "--config", "policies", "--scorer", "other").output
+
+
 def test_a_seed_gives_the_same_result_twice(data: Path) -> None:
     first, second = (
         call("run", "--data", str(data), "--weak", "small", "--strong", "large", "--draws", "200") for _ in "ab"
