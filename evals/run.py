@@ -134,7 +134,7 @@ def measure(
             "policy": policy.name,
             "strong_share": _short(chosen.mean()),
             "quality": _short(np.where(chosen, strong, weak).mean()),
-            "cost": _short(np.interp(chosen.mean(), SHARES, [c for c, _ in _costed(quality, costs, scouts)])),
+            "cost": _short(_cost(float(chosen.mean()), costs, scouts)),
         },
         "aiq": _short(metrics.aiq(_costed(quality, costs, scouts))),
         "costs": list(costs),
@@ -161,9 +161,14 @@ def _at_shares(pair: Pair, ranking: Floats) -> dict[str, Any]:
 
 
 def _costed(quality: Floats, costs: tuple[float, float], scouts: int) -> list[tuple[float, float]]:
-    """(cost, quality) along the curve. A router pays one model, a cascade the weak one and its scouts first."""
-    first, extra = (1 + scouts) * costs[0], costs[1] - (0.0 if scouts else costs[0])
-    return [(first + float(s) * extra, float(q)) for s, q in zip(SHARES, quality, strict=True)]
+    """(cost, quality) along the curve."""
+    return [(_cost(float(s), costs, scouts), float(q)) for s, q in zip(SHARES, quality, strict=True)]
+
+
+def _cost(share: float, costs: tuple[float, float], scouts: int) -> float:
+    """Mean cost of a request. A router pays one model; a cascade pays the weak one and its scouts first."""
+    weak, strong = costs
+    return (1 + scouts) * weak + share * strong if scouts else weak + share * (strong - weak)
 
 
 def _drawn(pair: Pair, scored: Scored, chosen: NDArray[np.bool_], rankings: dict[str, Floats]) -> dict[str, Any]:

@@ -40,6 +40,8 @@ def smoothed_gain(pair: Pair, own: float = 0.5) -> Floats:
         rest = np.setdiff1d(np.arange(len(pair)), held)
         centre = m[rest].mean(0)
         a: Floats = m[rest] - centre
-        w = np.linalg.solve(a.T @ a + 20.0 * np.eye(a.shape[1]), a.T @ (gain[rest] - gain[rest].mean()))
+        system: Floats = a.T @ a + 20.0 * np.eye(a.shape[1])
+        right: Floats = a.T @ (gain[rest] - gain[rest].mean())
+        w = np.linalg.solve(system, right)
         told[held] = (m[held] - centre) @ w + gain[rest].mean()
     return own * gain + (1.0 - own) * told

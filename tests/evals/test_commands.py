@@ -31,7 +31,7 @@ def call(*args: str) -> Result:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two hundred and forty prompts whose hard half the weak model mostly fails; another model's results and answers beside."""
+    """Two hundred and forty prompts; the weak model mostly fails the hard half. Beside them two scouts' answers."""
     draw = random.Random(7)
     columns: dict[str, list[Any]] = {
         k: [] for k in ("prompt", "correct:small", "large", "subject", "answer:small", "s1", "s2")
