@@ -25,6 +25,7 @@ from router import admin, logs, policy_files, records, snapshots, state, store
 from router.app import App, rest
 from router.errors import ConfigError
 from router.flight import Snapshot
+from router.front import Front, tick
 from router.health import Health
 from router.metrics import Metrics
 from router.service import Service
@@ -69,7 +70,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Load, build and connect everything. Raises ConfigError."""
-        config = snapshots.load(self.options.config)
+        config = policy_files.load(self.options.config)
         logs.redact(config)
         self.metrics = Metrics(config)
         folder = state.folder(self.options.state)
@@ -99,7 +100,7 @@ class Gateway:
         async with self._reloading:
             old = self.snapshot
             try:
-                config = await asyncio.to_thread(snapshots.load, self.options.config)
+                config = await asyncio.to_thread(policy_files.load, self.options.config)
                 if config == old.config:
                     self.config_ok, self.last_error = True, None
                     self.metrics.config(old.generation, ok=True)
@@ -109,6 +110,8 @@ class Gateway:
             except ConfigError as error:
                 self.config_ok, self.last_error = False, error.message
                 self.metrics.config(old.generation, ok=False)
+                for mistake in error.mistakes:
+                    log.error("%s", mistake)
                 log.error("reload refused; configuration %s stays in force", old.config.digest[:12])
                 return False
             logs.redact(config)
@@ -148,13 +151,20 @@ class Listener(uvicorn.Server):
     def capture_signals(self) -> Any:
         yield
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        ticking = asyncio.create_task(tick(self.server_state.connections))
+        try:
+            await super().serve(sockets)
+        finally:
+            ticking.cancel()
+
 
 def listener(app: Any, drain_s: float) -> Listener:
     config = uvicorn.Config(
         app,
         fd=None,
         loop="none",
-        http="httptools",
+        http=Front,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -163,7 +173,6 @@ def listener(app: Any, drain_s: float) -> Listener:
         server_header=False,
         date_header=False,
         proxy_headers=False,
-        h11_max_incomplete_event_size=64 * 1024,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=int(drain_s),
         backlog=2048,
@@ -197,11 +206,16 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
     gateway = Gateway(options)
     try:
         await gateway.start()
+    except ConfigError as error:
+        click.echo(error.message, err=True)
+        return 2
+    try:
         token = os.environ.get(logs.ADMIN_TOKEN_VARIABLE) or None
         gateway.metrics.count("log_lines_dropped", lambda: lines.dropped)
         back = listener(admin.build(gateway, host=options.admin_host, token=token), 1.0)
     except ConfigError as error:
         click.echo(error.message, err=True)
+        await gateway.close()
         return 2
     front = listener(App(gateway.service, rest(gateway.service, gateway)), options.drain_s)
     stopping = asyncio.Event()

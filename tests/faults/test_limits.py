@@ -11,6 +11,7 @@ import pytest
 
 from router.errors import ConnectFailed, PointsmanError, Truncated, UpstreamStatus
 from router.health import Health
+from router.plan import fault_of
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, Step, chat, chat_answer, chat_stream, status
 from tests.support.rig import groups, running, text
@@ -20,11 +21,15 @@ def limit(seconds: float | None, code: int = 429) -> UpstreamStatus:
     return UpstreamStatus(code, {}, b"", retry_after_s=seconds)
 
 
+def fail(health: Health, error: PointsmanError, now: float) -> None:
+    health.failed("a", fault_of(error), error, now)
+
+
 @pytest.mark.parametrize("error", [ConnectFailed("no"), Truncated("cut"), limit(0.5)])
 def test_F08_a_later_failure_does_not_shorten_the_pause_that_a_deployment_asked_for(error: PointsmanError) -> None:
     health = Health()
-    health.failed("a", limit(60.0), 100.0)
-    health.failed("a", error, 101.0)
+    fail(health, limit(60.0), 100.0)
+    fail(health, error, 101.0)
     load = health.load(102.0)
     assert load.cooling["a"] == 160.0
     assert load.limited == {"a"}
@@ -32,7 +37,7 @@ def test_F08_a_later_failure_does_not_shorten_the_pause_that_a_deployment_asked_
 
 def test_F08_an_answer_that_began_before_the_limit_does_not_end_the_pause() -> None:
     health = Health()
-    health.failed("a", limit(60.0), 100.0)
+    fail(health, limit(60.0), 100.0)
     health.succeeded("a")
     load = health.load(102.0)
     assert load.cooling == {"a": 160.0}
@@ -42,7 +47,7 @@ def test_F08_an_answer_that_began_before_the_limit_does_not_end_the_pause() -> N
 
 def test_a_success_ends_the_cooldown_of_a_failure() -> None:
     health = Health()
-    health.failed("a", ConnectFailed("no"), 100.0)
+    fail(health, ConnectFailed("no"), 100.0)
     assert health.load(100.5).cooling == {"a": 101.0}
     health.succeeded("a")
     assert health.load(100.5).cooling == {}
@@ -51,7 +56,7 @@ def test_a_success_ends_the_cooldown_of_a_failure() -> None:
 def test_a_pause_outlives_a_drain() -> None:
     health = Health()
     health.drain("a")
-    health.failed("a", limit(60.0), 100.0)
+    fail(health, limit(60.0), 100.0)
     assert health.load(101.0).cooling == {"a": float("inf")}
     health.undrain("a")
     assert health.load(101.0).cooling == {"a": 160.0}
@@ -66,21 +71,24 @@ async def test_F08_a_storm_of_429_is_passed_on_with_its_retry_after_and_none_is_
         calls.append(time.monotonic())
         return status(429, {"retry-after": "2"})
 
-    async with ScriptedServer(limited) as a, ScriptedServer(limited) as b:
-        async with running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig:
-            first = await rig.ask()
-            assert first.status_code == 429
-            for _ in range(30):
-                reply = await rig.ask()
-                assert reply.status_code == 429
-                assert 1 <= int(reply.headers["retry-after"]) <= 2
-                assert reply.json()["error"]["code"] == "rate_limited"
-                await asyncio.sleep(0.02)
-            assert len(calls) == 2, "each deployment was asked once"
-            for server in (a, b):
-                server.script = chat("back")
-            await asyncio.sleep(max(0.0, calls[-1] + 2.05 - time.monotonic()))
-            assert (await rig.ask()).status_code == 200
+    async with (
+        ScriptedServer(limited) as a,
+        ScriptedServer(limited) as b,
+        running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig,
+    ):
+        first = await rig.ask()
+        assert first.status_code == 429
+        for _ in range(30):
+            reply = await rig.ask()
+            assert reply.status_code == 429
+            assert 1 <= int(reply.headers["retry-after"]) <= 2
+            assert reply.json()["error"]["code"] == "rate_limited"
+            await asyncio.sleep(0.02)
+        assert len(calls) == 2, "each deployment was asked once"
+        for server in (a, b):
+            server.script = chat("back")
+        await asyncio.sleep(max(0.0, calls[-1] + 2.05 - time.monotonic()))
+        assert (await rig.ask()).status_code == 200
 
 
 async def test_F08_a_stream_that_ends_well_does_not_send_traffic_back_to_a_limited_deployment(tmp_path: Path) -> None:
@@ -89,28 +97,34 @@ async def test_F08_a_stream_that_ends_well_does_not_send_traffic_back_to_a_limit
             return chat_stream(["one ", "two "], gap_s=0.3)
         return status(429, {"retry-after": "30"})
 
-    async with ScriptedServer(limited) as a, ScriptedServer(chat("b")) as b:
-        async with running(tmp_path, groups({"a": a, "b": b}, {"small": ["a"], "large": ["b"]})) as rig:
-            streaming = asyncio.create_task(rig.events())
-            while not a.visits:
-                await asyncio.sleep(0.01)
-            assert (await rig.ask()).status_code == 200
-            assert text(await streaming) == "one two "
-            before = len(a.visits)
-            assert (await rig.ask()).headers["x-pointsman-deployment"] == "b"
-            assert len(a.visits) == before
+    async with (
+        ScriptedServer(limited) as a,
+        ScriptedServer(chat("b")) as b,
+        running(tmp_path, groups({"a": a, "b": b}, {"small": ["a"], "large": ["b"]})) as rig,
+    ):
+        streaming = asyncio.create_task(rig.events())
+        while not a.visits:
+            await asyncio.sleep(0.01)
+        assert (await rig.ask()).status_code == 200
+        assert text(await streaming) == "one two "
+        before = len(a.visits)
+        assert (await rig.ask()).headers["x-pointsman-deployment"] == "b"
+        assert len(a.visits) == before
 
 
 async def test_F12_a_burst_of_clients_mistakes_cools_nothing_and_is_never_retried(tmp_path: Path) -> None:
     def picky(seen: Seen) -> Sequence[Step]:
         return status(400) if "bad" in seen.json()["messages"][0]["content"] else chat_answer("good")
 
-    async with ScriptedServer(picky) as a, ScriptedServer(picky) as b:
-        async with running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig:
-            replies = await asyncio.gather(*(rig.ask("bad" if i % 3 == 0 else "fine") for i in range(60)))
-            assert [r.status_code for r in replies] == [400 if i % 3 == 0 else 200 for i in range(60)]
-            assert len(a.visits) + len(b.visits) == 60
-            assert rig.gateway.health.load(0.0).cooling == {}
+    async with (
+        ScriptedServer(picky) as a,
+        ScriptedServer(picky) as b,
+        running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig,
+    ):
+        replies = await asyncio.gather(*(rig.ask("bad" if i % 3 == 0 else "fine") for i in range(60)))
+        assert [r.status_code for r in replies] == [400 if i % 3 == 0 else 200 for i in range(60)]
+        assert len(a.visits) + len(b.visits) == 60
+        assert rig.gateway.health.load(0.0).cooling == {}
 
 
 async def test_F09_one_503_in_a_hundred_costs_no_client_an_error(tmp_path: Path) -> None:
@@ -121,12 +135,15 @@ async def test_F09_one_503_in_a_hundred_costs_no_client_an_error(tmp_path: Path)
         count += 1
         return status(503) if count % 100 == 0 else chat_answer("good")
 
-    async with ScriptedServer(flaky) as a, ScriptedServer(flaky) as b:
-        async with running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig:
-            for _ in range(10):
-                replies = await asyncio.gather(*(rig.ask() for _ in range(50)))
-                assert {r.status_code for r in replies} == {200}
-            assert count <= 510, "at most 1.02 attempts a request"
+    async with (
+        ScriptedServer(flaky) as a,
+        ScriptedServer(flaky) as b,
+        running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig,
+    ):
+        for _ in range(10):
+            replies = await asyncio.gather(*(rig.ask() for _ in range(50)))
+            assert {r.status_code for r in replies} == {200}
+        assert count <= 510, "at most 1.02 attempts a request"
 
 
 async def test_F10_F11_a_dead_deployment_gets_only_probes_and_its_traffic_back_when_it_lives(tmp_path: Path) -> None:
@@ -148,17 +165,20 @@ async def test_F10_F11_a_dead_deployment_gets_only_probes_and_its_traffic_back_w
 
 
 async def test_F11_after_a_total_outage_normal_service_is_back_within_seconds(tmp_path: Path) -> None:
-    async with ScriptedServer(lambda seen: status(503)) as a, ScriptedServer(lambda seen: status(503)) as b:
-        async with running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig:
-            for _ in range(40):
-                reply = await rig.ask()
-                assert reply.status_code == 503
-                await asyncio.sleep(0.05)
-            assert len(a.visits) + len(b.visits) <= 60, "an outage is not met with more and more attempts"
-            for server in (a, b):
-                server.script = chat("back")
-            async with asyncio.timeout(6):
-                while (await rig.ask()).status_code != 200:
-                    await asyncio.sleep(0.1)
-            replies = await asyncio.gather(*(rig.ask() for _ in range(50)))
-            assert {r.status_code for r in replies} == {200}
+    async with (
+        ScriptedServer(lambda seen: status(503)) as a,
+        ScriptedServer(lambda seen: status(503)) as b,
+        running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig,
+    ):
+        for _ in range(40):
+            reply = await rig.ask()
+            assert reply.status_code == 503
+            await asyncio.sleep(0.05)
+        assert len(a.visits) + len(b.visits) <= 60, "an outage is not met with more and more attempts"
+        for server in (a, b):
+            server.script = chat("back")
+        async with asyncio.timeout(6):
+            while (await rig.ask()).status_code != 200:
+                await asyncio.sleep(0.1)
+        replies = await asyncio.gather(*(rig.ask() for _ in range(50)))
+        assert {r.status_code for r in replies} == {200}

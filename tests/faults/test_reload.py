@@ -47,15 +47,18 @@ async def test_F20_a_stream_outlives_two_reloads_of_which_only_the_second_drops_
 
 
 async def test_the_connections_of_a_dropped_deployment_are_closed_once_its_streams_have_ended(tmp_path: Path) -> None:
-    async with ScriptedServer(lambda seen: chat_stream(WORDS, gap_s=0.02)) as a, ScriptedServer(chat("other")) as b:
-        async with running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig:
-            streaming = asyncio.create_task(rig.events())
-            await until_called(a)
-            await put(rig, groups({"b": b}, {"small": ["b"], "large": ["b"]}))
-            await streaming
-            async with asyncio.timeout(2):
-                while len(rig.gateway.snapshot.upstreams) > 1 or a.in_flight:
-                    await asyncio.sleep(0.01)
+    async with (
+        ScriptedServer(lambda seen: chat_stream(WORDS, gap_s=0.02)) as a,
+        ScriptedServer(chat("other")) as b,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        streaming = asyncio.create_task(rig.events())
+        await until_called(a)
+        await put(rig, groups({"b": b}, {"small": ["b"], "large": ["b"]}))
+        await streaming
+        async with asyncio.timeout(2):
+            while len(rig.gateway.snapshot.upstreams) > 1 or a.in_flight:
+                await asyncio.sleep(0.01)
 
 
 async def test_the_in_flight_gauge_never_goes_below_zero_when_a_busy_deployment_leaves_the_files(

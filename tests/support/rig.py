@@ -13,7 +13,7 @@ import httpx
 
 from router import admin
 from router.app import App, rest
-from router.serving import Gateway, Options, bind, listener
+from router.serving import Gateway, Listener, Options, bind, listener
 from router.types import Record
 from router.upstreams.scripted_server import ScriptedServer
 
@@ -52,6 +52,7 @@ class Rig:
         self.config = config
         self.port = port
         self.admin = f"http://127.0.0.1:{admin_port}"
+        self.listeners: list[Listener] = []  # data and admin
 
     @property
     def base_url(self) -> str:
@@ -122,7 +123,9 @@ async def running(
         while not all(server.started for server in servers):
             await asyncio.sleep(0.005)
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            yield Rig(gateway, client, config, port, admin_port)
+            rig = Rig(gateway, client, config, port, admin_port)
+            rig.listeners = servers
+            yield rig
     finally:
         watching.cancel()
         for server in servers:
