@@ -133,7 +133,7 @@ async def test_the_json_mode_turns_the_chance_to_solve_into_difficulty(server: S
 
 async def test_a_calibration_curve_is_applied(server: ScriptedServer, tmp_path: Path) -> None:
     result = tmp_path / "calibration.json"
-    result.write_text('{"n": 50, "curve": [[0.0, 0.1], [0.9, 0.4], [1.0, 0.8]]}')
+    result.write_text('{"n": 50, "curve": [[-0.5, 0.1], [0.9, 0.4], [1.0, 0.8]]}')
     options = {"url": server.base_url, "model": "m", "deadline_s": 5, "calibration": str(result)}
     scorer = scorers.build(ScorerSpec(name="judge", kind="remote", options=options))
     answer = scorer.score(prompt("hello"))
@@ -355,7 +355,7 @@ def test_a_wrong_option_is_told(options: dict[str, object], says: str) -> None:
 
 
 @pytest.mark.parametrize("curve", ["[]", "[[0, 1], [1, 0]]", "[[0, 2]]", "3"])
-def test_a_curve_that_does_not_rise_from_0_to_1_is_refused(tmp_path: Path, curve: str) -> None:
+def test_a_curve_that_does_not_rise_within_0_and_1_is_refused(tmp_path: Path, curve: str) -> None:
     file = tmp_path / "c.json"
     file.write_text(f'{{"curve": {curve}}}')
     with pytest.raises(ValueError, match="calibration"):
