@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
+from router.plan import Fault
 from router.types import Load
 
 FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools at once
 FIRST_COOLDOWN_S = 1.0
 LONGEST_COOLDOWN_S = 30.0  # doubling from 1 s, as Envoy's ejection grows with each return
 LONGEST_RETRY_AFTER_S = 300.0
-LIMITS = (429, 498, 529)  # statuses that ask for a pause; `plan` says whose they are
 KEY_COOLDOWN_S = 30.0  # our own key was refused: only the operator can mend that
 
 
@@ -55,12 +55,12 @@ class Health:
             if deployment not in self._draining:
                 self._warm(deployment)
 
-    def failed(self, deployment: str, error: PointsmanError, now: float) -> None:
-        """Count a failure that is the deployment's own, and cool it when that is due."""
+    def failed(self, deployment: str, fault: Fault, error: PointsmanError, now: float) -> None:
+        """Count a failure that is the deployment's own (`plan.COUNTED`), and cool it when that is due."""
         failures = self._failures[deployment] = self._failures.get(deployment, 0) + 1
         self._last_error[deployment] = str(error.status) if isinstance(error, UpstreamStatus) else error.code
         cool_s = 0.0
-        if isinstance(error, UpstreamStatus) and error.status in (401, 403):
+        if fault == "key":
             cool_s = KEY_COOLDOWN_S
         elif error.retry_after_s is not None:
             cool_s = min(error.retry_after_s, LONGEST_RETRY_AFTER_S)
@@ -72,7 +72,7 @@ class Health:
             return
         until = now + (cool_s if error.retry_after_s else min(cool_s, LONGEST_COOLDOWN_S))
         until = max(until, self._limited.get(deployment, 0.0))
-        if isinstance(error, UpstreamStatus) and error.status in LIMITS:
+        if fault == "limit":
             self._limited[deployment] = until
         if deployment not in self._draining:
             self._cooling[deployment] = until

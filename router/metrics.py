@@ -224,14 +224,9 @@ class Metrics:
             pair = (dialect, _known(field.partition(".")[0], _FIELDS))
             self._dropped[pair] = self._dropped.get(pair, 0) + 1
 
-    def in_flight(self, deployment: str, delta: int) -> None:
-        now = self._in_flight.get(deployment)
-        if now is None:
-            deployment = _known(deployment, self._names.deployments)
-            now = self._in_flight.get(deployment, 0)
-        self._in_flight[deployment] = now + delta
-        if now + delta == 0 and deployment not in self._names.deployments:
-            del self._in_flight[deployment]
+    def in_flight(self, deployment: str, count: int) -> None:
+        """Requests at the deployment now; set before each scrape from what health counts."""
+        self._in_flight[_known(deployment, self._names.deployments)] = count
 
     def deployment_up(self, deployment: str, up: bool) -> None:
         self._up[_known(deployment, self._names.deployments)] = up
@@ -292,8 +287,7 @@ class Metrics:
         self._names = _Names(config)
         for gauge in (self._in_flight, self._up, self._queue_depth, self._kv_usage):
             for name in [n for n in gauge if n not in self._names.deployments]:
-                if gauge is not self._in_flight or not self._in_flight[name]:  # requests of the old files still end
-                    del gauge[name]
+                del gauge[name]
         self._thresholds = {
             (policy.name, route.name): cuts[-1]
             for policy in config.policies.values()

@@ -129,7 +129,6 @@ def build(
     dialect: Dialect,
     outcome: Outcome,
     request: Request | None = None,
-    policy: str | None = None,
     signals: Signals | None = None,
     scores: Mapping[str, Score | Abstain] | None = None,
     decision: Decision | None = None,
@@ -144,12 +143,12 @@ def build(
 ) -> Record:
     """The record of one request, however far it came; `time` is Unix seconds.
 
-    `request` is None when the body could not be read, `policy` when no policy was found, and so on. `load` is
+    `request` is None when the body could not be read, `decision` when no policy was found, and so on. `load` is
     narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation.
     """
     known = request is not None and request.model in book.names
     model = request.model if request is not None and known else OTHER
-    name = decision.policy if decision is not None else policy or ""
+    name = decision.policy if decision is not None else ""
     usage = usage if usage is not None else Usage()
     server = _serving(attempts, partial)
     price = book.prices.get(server.deployment) if server is not None else None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from time import localtime, perf_counter, time
 
-from router import logs, record, signals
+from router import logs, origins, record, signals
 from router import policy as policies
 from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
@@ -21,7 +21,7 @@ from router.exchange import Exchange, Headers
 from router.flight import Flight, Snapshot
 from router.health import Health
 from router.metrics import Metrics
-from router.plan import plan
+from router.plan import fault_of, plan
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.types import (
@@ -114,6 +114,8 @@ class Service:
         flight.load = load = self.health.load(now)
         flight.policy = chosen
         flight.session = await self._session(flight, chosen)
+        if request.dialect in origins.STATEFUL:
+            flight.session = await origins.session(self.store, flight) or flight.session
         scores = flight.scores
         while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
             prompt = Prompt(text=flight.text, signals=found)
@@ -156,7 +158,10 @@ class Service:
         return answer
 
     async def _remember(self, flight: Flight) -> None:
-        """Pin the conversation where it was served."""
+        """Pin the conversation where it was served, and the state that its answer left."""
+        if flight.request.dialect in origins.STATEFUL:
+            with contextlib.suppress(ConnectionError):
+                await origins.note(self.store, flight)
         policy, decision, target, found = flight.policy, flight.decision, flight.target, flight.signals
         if flight.session_id is None or decision is None or target is None or found is None:
             return
@@ -199,7 +204,6 @@ class Service:
             dialect=dialect,
             outcome=outcome_of(error, partial),
             request=flight.read,
-            policy=flight.policy.name if flight.decision is not None else None,
             signals=flight.signals,
             scores=flight.scores,
             decision=flight.decision,
@@ -246,7 +250,7 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
             return "client_error"
         case TimedOut():
             return "timeout"
-        case UpstreamStatus() if 400 <= error.status < 500 and error.status not in (401, 403, 408, 429):
+        case UpstreamStatus() if fault_of(error) in ("client", "overflow"):
             return "client_error"
         case Truncated():
             return "upstream_truncated"
@@ -259,7 +263,7 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
 def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
     """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
     upstream and client speak the same dialect."""
-    if error.status in (401, 403):
+    if fault_of(error) == "key":
         return 502, ours  # the gateway's key is not the client's business
     body = error.body.strip()
     if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 
-from router import policy_files, scorers, upstreams
+from router import scorers, upstreams
 from router.errors import CannotStart, ConfigError, Mistake
 from router.flight import Snapshot
 from router.policy import named_headers
@@ -99,13 +98,3 @@ async def close(snapshot: Snapshot) -> None:
         await upstream.aclose()
     for scorer in snapshot.scorers.values():
         await scorer.aclose()
-
-
-def load(directory: Path) -> Config:
-    """The configuration in a directory. Raises ConfigError with every mistake, each logged at its place."""
-    try:
-        return policy_files.load(directory)
-    except ConfigError as error:
-        for mistake in error.mistakes:
-            log.error("%s", mistake)
-        raise

@@ -74,7 +74,9 @@ class Endpoints:
         """Prometheus text."""
         state, now = self._state, _monotonic()
         for name in state.snapshot.config.deployments:
-            state.metrics.deployment_up(name, bool(state.health.of(name, now)["up"]))
+            seen = state.health.of(name, now)
+            state.metrics.deployment_up(name, bool(seen["up"]))
+            state.metrics.in_flight(name, int(seen["in_flight"]))
         return Response(await asyncio.to_thread(state.metrics.render), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def config(self) -> dict[str, Any]:

@@ -229,13 +229,6 @@ def test_the_threshold_is_the_cut_before_the_last_band_until_it_is_moved():
     assert values(metrics, "pointsman_threshold") == {("default", "difficulty"): 0.4}
 
 
-def test_in_flight_returns_to_zero():
-    metrics = Metrics(config())
-    for delta in (1, 1, -1, -1):
-        metrics.in_flight("small-a", delta)
-    assert values(metrics, "pointsman_in_flight") == {("small-a",): 0}
-
-
 def series(metrics: Metrics) -> int:
     return sum(1 for line in metrics.render().splitlines() if line and not line.startswith(b"#"))
 
@@ -274,8 +267,6 @@ def test_a_new_configuration_brings_new_names_and_drops_the_gauges_of_old_ones()
     metrics = used()
     metrics.config(3, True, config(policy="agents", deployments=("small-b",)))
     metrics.observe(make(policy="agents", attempts=(Attempt(deployment="small-b", group="small"),)))
-    assert values(metrics, "pointsman_in_flight") == {("small-a",): 1}, "what is still there is still shown"
-    metrics.in_flight("small-a", -1)
     assert values(metrics, "pointsman_in_flight") == {}
     assert values(metrics, "pointsman_threshold") == {("agents", "difficulty"): 0.5}
     assert ("chat", "small", "ok", "agents", "difficulty") in values(metrics, "pointsman_requests_total")
