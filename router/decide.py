@@ -7,6 +7,9 @@ The pin's rules, in one place:
 - a route that can only lead to where the conversation already is, or lower, is not worth its score;
 - a scorer's abstention is no evidence and moves nothing;
 - a side request (title, summary) neither uses the pin nor moves it.
+
+State that a request carries is a pin too, whether the policy has one or not (`Session.holds`): signed thoughts under
+the rules above; encrypted reasoning at user turns as well; an answer that its maker keeps before everything else.
 """
 
 from __future__ import annotations
@@ -41,13 +44,16 @@ def decide(
     Same arguments, same answer. `session` is what the store remembers, None where there is nothing. `load` moves
     no decision by itself: a busy or failing group is `plan`'s to pass over.
     """
+    if session is not None and session.holds == "answer":
+        return _kept(policy, session)
     if isinstance(policy, Asked):
+        prefers = session.deployment if session is not None and session.holds else None
         return Decision(
             policy=policy.name,
             route=ASKED,
             group=policy.group,
             why="asked",
-            deployment=policy.deployment,
+            deployment=policy.deployment or prefers,
             only=policy.deployment is not None,
         )
     steps = ladder(policy)
@@ -76,7 +82,7 @@ def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held
     if session.group not in steps.chains:
         return None
     above: int | None
-    if signals.tool_loop or steps.pin.upgrade == "never":
+    if signals.tool_loop or steps.pin.upgrade == "never" or session.holds == "reasoning":
         above = None
     else:
         above = -1 if steps.pin.upgrade == "free" else steps.rank.get(session.group, UNRANKED)
@@ -147,6 +153,21 @@ def _settle(policy: Policy, steps: Ladder, made: Decision, held: Held | None) ->
     if held.above is not None and steps.rank.get(made.group, UNRANKED) > held.above:
         return made
     return replace(_stay(policy, held), scorer=made.scorer, score=made.score, threshold=made.threshold)
+
+
+def _kept(policy: Selection, session: Session) -> Decision:
+    """To the deployment that keeps the answer which is continued: no other has it."""
+    group = session.group or ""
+    asked = isinstance(policy, Asked)
+    return Decision(
+        policy=policy.name,
+        route="pin",
+        group=group,
+        why="pin",
+        deployment=session.deployment,
+        only=True,
+        set={} if asked else _set_of(policy, Held(session=session, group=group, above=None)),
+    )
 
 
 def _stay(policy: Policy, held: Held) -> Decision:

@@ -5,6 +5,7 @@ PointsmanError
 │   ├── UnknownModel 404
 │   ├── TooLarge 413
 │   ├── UnknownEncoding 415
+│   ├── StateGone 400           what the request continues is kept nowhere that is known
 │   └── ContextTooLong 400
 ├── Unauthorized 401
 ├── NotFound 404                a path or an id
@@ -65,6 +66,10 @@ class TooLarge(BadRequest):
 class UnknownEncoding(BadRequest):
     status = 415
     code = "unknown_encoding"
+
+
+class StateGone(BadRequest):
+    code = "previous_response_not_found"  # OpenAI's own
 
 
 class ContextTooLong(BadRequest):

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
 from router.exchange import Headers
 from router.policy import Selection
 from router.record import Book
@@ -90,6 +92,17 @@ class Snapshot:
             await self._idle.wait()
 
 
+class Carried(Struct, frozen=True, kw_only=True):
+    """State that a request carries: signatures or encrypted reasoning, and the deployments that made them.
+
+    `makers` is filled where they are several; else `maker` made all.
+    """
+
+    tokens: tuple[str, ...]
+    maker: str
+    makers: Mapping[str, str]
+
+
 class Flight:
     """One request. Fields are set in the order of the request's life."""
 
@@ -111,6 +124,9 @@ class Flight:
         self.session: Session | None = None
         self.load: Load | None = None
         self.decision: Decision | None = None
+        self.carried: Carried | None = None
+        self.left_out = False  # some of it is not for the deployment in turn
+        self.made: list[str] = []  # state that the answer leaves with the client
         self.forwarded: Mapping[str, str] = {}
         self.attempts: list[Attempt] = []  # those that ended
         self.tries = 0  # those that began

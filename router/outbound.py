@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from router.errors import BadRequest
 from router.flight import Flight
+from router.origins import told
 from router.seams import Call
 from router.types import Deployment, Dialect
 from router.wire.adapt import adapted
@@ -46,7 +47,7 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
 
     Raises BadRequest where the request cannot be told in a dialect that the deployment speaks.
     """
-    request = flight.request
+    request = told(flight, deployment)
     dialect = spoken(deployment, request.dialect)
     fields = flight.fields(deployment)
     translation: Translation | None = None

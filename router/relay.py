@@ -17,6 +17,7 @@ from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
 from router.metrics import Metrics
+from router.origins import STATEFUL, see
 from router.outbound import outbound
 from router.plan import COUNTED, after, fault_of, refused_as
 from router.seams import Call, Codec, Meter, Reply
@@ -82,6 +83,8 @@ class Relay:
             flight.dropped = translation.dropped
         else:
             flight.dropped = ("thinking",) if flight.request.foreign_thoughts else ()
+        if flight.left_out and "thinking" not in flight.dropped:
+            flight.dropped = (*flight.dropped, "thinking")
         if flight.dropped:
             self._metrics.dropped(flight.request.dialect, flight.dropped)
         watch = flight.watch
@@ -170,6 +173,8 @@ class Relay:
         else:
             flight.usage = CODECS[translation.target].usage(answer)
             out, kind = translation.answer(answer, flight.caller.id, time()), ""
+        if flight.request.dialect in STATEFUL:
+            see(flight, out, whole=True)
         flight.first_content(perf_counter())
         headers = [(b"content-type", kind.encode("latin-1") or b"application/json"), *_relayed(reply.headers)]
         sent = exchange.answer(200, headers + flight.headers(), out)
@@ -182,9 +187,12 @@ class Relay:
         flight.meter = meter
         watch = flight.watch
         held: list[bytes] = []
+        stateful = flight.request.dialect in STATEFUL
         while not meter.done and (data := await reply.read()):
             watch.alive()
             out = meter.feed(data)
+            if stateful and out:
+                see(flight, out)
             if exchange.committed:
                 if out:
                     await exchange.stream(out)

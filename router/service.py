@@ -21,7 +21,7 @@ from router.exchange import Exchange, Headers
 from router.flight import Flight, Snapshot
 from router.health import Health
 from router.metrics import Metrics
-from router.plan import fault_of, plan
+from router.plan import plan
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.types import (
@@ -204,6 +204,7 @@ class Service:
             dialect=dialect,
             outcome=outcome_of(error, partial),
             request=flight.read,
+            policy=flight.policy.name if flight.decision is not None else None,
             signals=flight.signals,
             scores=flight.scores,
             decision=flight.decision,
@@ -250,7 +251,7 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
             return "client_error"
         case TimedOut():
             return "timeout"
-        case UpstreamStatus() if fault_of(error) in ("client", "overflow"):
+        case UpstreamStatus() if 400 <= error.status < 500 and error.status not in (401, 403, 408, 429):
             return "client_error"
         case Truncated():
             return "upstream_truncated"
@@ -263,7 +264,7 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
 def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
     """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
     upstream and client speak the same dialect."""
-    if fault_of(error) == "key":
+    if error.status in (401, 403):
         return 502, ours  # the gateway's key is not the client's business
     body = error.body.strip()
     if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):

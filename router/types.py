@@ -81,6 +81,9 @@ class Session(Struct, frozen=True, kw_only=True):
     group: str | None = None  # pinned group
     deployment: str | None = None  # deployment that holds its KV cache
     route: str | None = None  # route that pinned it
+    # State in the request that this deployment made: signed thoughts, encrypted reasoning, or an answer that it keeps.
+    holds: Literal["", "thoughts", "reasoning", "answer"] = ""
+    mixed: bool = False  # state of other deployments stands beside it in the conversation
 
 
 class Signals(Struct, frozen=True, kw_only=True):

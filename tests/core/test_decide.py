@@ -315,3 +315,39 @@ def test_K06_ten_turns_of_mixed_intent_flip_nothing_within_tool_loops():
             session = remember(POLICY, signals, made, session, key="c", served=served)
             groups.append(made.group)
     assert groups == ["small"] * 16 + ["large"] * 24
+
+
+# --- state that a request carries (R05) --------------------------------------------------------------------
+
+
+def holds(what: Literal["thoughts", "reasoning", "answer"], group: str = "small") -> Session:
+    return Session(id="s", group=group, deployment="maker", route="difficulty", holds=what)
+
+
+def test_R05_an_answer_that_is_kept_is_continued_where_it_is_kept_whatever_is_asked_and_scored():
+    for policy in (POLICY, Asked(model="large", group="large")):
+        for signals in (PLAIN, Signals(side_request=True), Signals(has_images=True)):
+            made = decide(policy, signals, {}, holds("answer"), NOW)
+            assert isinstance(made, Decision)
+            assert (made.group, made.deployment, made.only, made.why) == ("small", "maker", True, "pin")
+
+
+def test_R05_encrypted_reasoning_stays_with_its_maker_at_a_user_turn_and_costs_no_score():
+    made = decide(POLICY, PLAIN, {}, holds("reasoning"), NOW)
+    assert isinstance(made, Decision)
+    assert (made.group, made.deployment, made.only) == ("small", "maker", False)
+
+
+def test_T08_signed_thoughts_follow_the_pins_rules():
+    assert decide(POLICY, PLAIN, {}, holds("thoughts"), NOW) == NeedScore(scorer="d")
+    up = decide(POLICY, PLAIN, score(0.9), holds("thoughts"), NOW)
+    loop = decide(POLICY, Signals(tool_loop=True), {}, holds("thoughts"), NOW)
+    assert isinstance(up, Decision)
+    assert isinstance(loop, Decision)
+    assert (up.group, loop.group, loop.deployment) == ("large", "small", "maker")
+
+
+def test_state_is_preferred_by_a_client_that_names_the_group():
+    made = decide(Asked(model="small", group="small"), PLAIN, {}, holds("thoughts"), NOW)
+    assert isinstance(made, Decision)
+    assert (made.deployment, made.only, made.why) == ("maker", False, "asked")
