@@ -41,6 +41,18 @@ SCORERS: Final[Table] = {
         "no_thinking": Option(kind="flag"),
         "calibration": Option(),
     },
+    "generative": {
+        "model": Option(),
+        "revision": Option(),
+        "local_files_only": Option(kind="flag"),
+        "device": Option(),
+        "threads": Option(kind="whole", least=1),
+        "deadline_s": Option(kind="number", least=0.001),
+        "queue": Option(kind="whole", least=1),
+        "batch": Option(kind="whole", least=1),
+        "artifact": Option(),
+        "calibration": Option(),
+    },
 }
 UPSTREAMS: Final[Table] = {
     "openai": {},

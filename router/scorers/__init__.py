@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from router.errors import ConfigError, Mistake
-from router.scorers import calibration
+from router.scorers import calibration, generative, off_loop
 from router.scorers.fixed import Fixed
 from router.scorers.header import Header
 from router.scorers.lexical import Lexical
@@ -65,6 +65,25 @@ def _remote(spec: ScorerSpec) -> Scorer:
     return Cached(Remote(spec.name, ask, curve=curve))
 
 
+def _generative(spec: ScorerSpec) -> Scorer:
+    """Options: `model` or `artifact` (written by `pointsman eval train --scorer generative`), the other fields of
+    `generative.Source`, those of `off_loop.Limits`, and `calibration`, a result of `eval calibrate`."""
+    how, room = generative.Source.__struct_fields__, off_loop.Limits.__struct_fields__
+    _known(spec.options, *how, *room, "artifact", "calibration")
+    given = dict(spec.options)
+    curve = calibration.read(_path(given.pop("calibration", None)))
+    folder = _path(given.pop("artifact", None))
+    limits = {key: given.pop(key) for key in room if key in given}
+    artifact = None if folder is None else generative.read(folder)
+    if artifact is not None:
+        given = {"model": artifact.note.model, "revision": artifact.note.revision} | given
+    try:
+        source, bounds = msgspec.convert(given, generative.Source), msgspec.convert(limits, off_loop.Limits)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+    return Cached(generative.build(spec.name, source, artifact, curve=curve, limits=bounds))
+
+
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
@@ -74,6 +93,7 @@ SCORERS: dict[str, Callable[[ScorerSpec], Scorer]] = {
     "fixed": _fixed,
     "header": _header,
     "remote": _remote,
+    "generative": _generative,
 }
 
 

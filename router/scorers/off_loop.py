@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from router.scorers.breaker import Breaker, Reason, guarded
 from router.types import Abstain, Prompt, Score
@@ -37,9 +37,9 @@ _BAD: frozenset[Reason] = frozenset(("timeout", "error"))  # an overflow is no f
 class Limits(Struct, frozen=True, kw_only=True):
     """What a text may take of time and room. `deadline_s` None: offline, where everything is waited for."""
 
-    deadline_s: float | None = DEADLINE_S
-    queue: int = QUEUE
-    batch: int = BATCH
+    deadline_s: Annotated[float, Meta(gt=0.0)] | None = DEADLINE_S
+    queue: Annotated[int, Meta(ge=1)] = QUEUE
+    batch: Annotated[int, Meta(ge=1)] = BATCH
 
 
 class _Waiting(Struct, frozen=True, eq=False):
