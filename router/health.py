@@ -15,7 +15,7 @@ from router.types import Load
 
 FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools at once
 FIRST_COOLDOWN_S = 1.0
-LONGEST_COOLDOWN_S = 30.0  # doubling from 1 s, as Envoy's ejection grows with each return
+LONGEST_COOLDOWN_S = 10.0  # doubling from 1 s, as Envoy's ejection grows; short, since it is how late a return is seen
 LONGEST_RETRY_AFTER_S = 300.0
 KEY_COOLDOWN_S = 30.0  # our own key was refused: only the operator can mend that
 
@@ -57,20 +57,24 @@ class Health:
 
     def failed(self, deployment: str, fault: Fault, error: PointsmanError, now: float) -> None:
         """Count a failure that is the deployment's own (`plan.COUNTED`), and cool it when that is due."""
-        failures = self._failures[deployment] = self._failures.get(deployment, 0) + 1
+        cooling = self._cooling.get(deployment, 0.0) > now
+        # What fails while it cools, a probe or one of many that were in flight, is the same outage: one step for all.
+        failures = self._failures[deployment] = max(1, self._failures.get(deployment, 0) + (0 if cooling else 1))
         self._last_error[deployment] = str(error.status) if isinstance(error, UpstreamStatus) else error.code
         cool_s = 0.0
         if fault == "key":
             cool_s = KEY_COOLDOWN_S
         elif error.retry_after_s is not None:
             cool_s = min(error.retry_after_s, LONGEST_RETRY_AFTER_S)
+        elif cooling:
+            return
         elif isinstance(error, ConnectFailed):
-            cool_s = FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8)
+            cool_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8))
         elif failures >= FAILURES_TO_COOL:
-            cool_s = FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8)
+            cool_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8))
         if not cool_s:
             return
-        until = now + (cool_s if error.retry_after_s else min(cool_s, LONGEST_COOLDOWN_S))
+        until = now + cool_s
         until = max(until, self._limited.get(deployment, 0.0))
         if fault == "limit":
             self._limited[deployment] = until

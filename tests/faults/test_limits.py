@@ -53,6 +53,24 @@ def test_a_success_ends_the_cooldown_of_a_failure() -> None:
     assert health.load(100.5).cooling == {}
 
 
+def test_F11_a_hundred_calls_that_fail_at_once_cool_a_deployment_no_longer_than_one() -> None:
+    health = Health()
+    for i in range(100):
+        fail(health, ConnectFailed("no"), 100.0 + i / 1000)
+    assert health.load(100.5).cooling == {"a": 101.0}
+    fail(health, ConnectFailed("no"), 101.5)
+    assert health.load(102.0).cooling == {"a": 103.5}
+
+
+def test_F11_failed_probes_during_an_outage_do_not_put_off_the_return() -> None:
+    health = Health()
+    now = 100.0
+    while now < 400.0:
+        fail(health, ConnectFailed("no"), now)
+        now += 0.1
+    assert health.load(now).cooling["a"] - now <= 10.0
+
+
 def test_a_pause_outlives_a_drain() -> None:
     health = Health()
     health.drain("a")
