@@ -134,10 +134,10 @@ def _raw(head: Head, x: Examples) -> Floats:
     return total
 
 
-def fit(pair: Pair, t: Told, target: Floats) -> Cascade:
+def fit(pair: Pair, t: Told) -> Cascade:
     """Fit prompt views on the prompt, then a joint head on their out-of-fold predictions and the agreement."""
     x = Examples(pair.prompts)
-    fail = 1.0 - pair.weak
+    target, fail = pair.strong - pair.weak, 1.0 - pair.weak  # other models' labels would repeat what the scouts say
     folds = row_folds(len(x), 4, seed=1)
     fits = _prompt_fits(len(x))
     outside = [out_of_fold(f, x, target, folds) for f in fits]

@@ -1,7 +1,7 @@
 """`pointsman eval train`: a scorer for one pair of models, or the shipped general one.
 
 For a pair, each form of prompt with enough rows gets a head. Its views see the prompt differently (form,
-words, characters, kind of work), are fitted to expected gain, and are stacked by what they were worth on rows
+topics, characters), are fitted to expected gain, and are stacked by what they were worth on rows
 and on whole domains left out, so that the blend also holds on domains that training has not seen.
 """
 
@@ -36,7 +36,7 @@ from evals.fit import (
 )
 from evals.libraries import library
 from evals.targets import smoothed_gain
-from router.scorers.features import DENSE, OPTIONS, SURFACE
+from router.scorers.features import OPTIONS, SURFACE
 from router.scorers.heads import Gate, Head, Model
 from router.types import Score
 
@@ -45,7 +45,6 @@ Progress = Callable[[str], None]
 LEAST = 150  # rows of one form of prompt that are worth a head of their own
 FOLDS = 3
 OWN_LABEL = 0.3  # part of the pair's own label in the target, where other models say the rest
-_ALL: Ints = np.arange(len(DENSE), dtype=np.int64)
 _FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
 
 
@@ -54,7 +53,6 @@ def views(n: int) -> dict[str, Fit]:
     points = min(600, n)
     return {
         "form": kernel(_FORM, gamma=0.01, ridge=10.0, points=points),
-        "work": kernel(_ALL, gamma=0.004, ridge=10.0, points=points),
         "topics": semantic(_FORM, topics=32, ridge=10.0, points=points),
         "chars": hashed("chars", ridge=100.0),
         "trees": boosted(_FORM, rounds=120, rate=0.05, leaves=8, least=40),
@@ -173,7 +171,7 @@ def cascade_scores(pair: Pair, told: cascade.Told, scorer: str, parts: Sequence[
         values = np.zeros(len(pair))
         for i, held in enumerate(parts, 1):
             rest = np.setdiff1d(np.arange(len(pair)), held)
-            made = cascade.fit(pair.take(rest), told.take(rest), smoothed_gain(pair.take(rest)))
+            made = cascade.fit(pair.take(rest), told.take(rest))
             values[held] = made.scores([pair.prompts[int(r)] for r in held], told.take(held))
             say(f"fold {i} of {len(parts)}: {len(held)} rows held out")
     return Scored(answers=[Score(scorer="cascade", value=float(v)) for v in np.clip(values, 0.0, 1.0)])
@@ -181,4 +179,4 @@ def cascade_scores(pair: Pair, told: cascade.Told, scorer: str, parts: Sequence[
 
 def write_cascade(pair: Pair, told: cascade.Told, out: Path) -> None:
     """Fit on all rows and write the artifact."""
-    cascade.fit(pair, told, smoothed_gain(pair)).save(out)
+    cascade.fit(pair, told).save(out)
