@@ -71,6 +71,9 @@ class Batcher(Generic[T]):
         with self._flushing:
             self._flushes.append(done)
         self._wake.set()
+        if self.stopping.is_set():  # nobody may be left to answer: `logging` flushes once more when the process ends
+            self._thread.join(timeout_s)
+            return not self._thread.is_alive()
         return done.wait(timeout_s)
 
     def stop(self, timeout_s: float = 5.0) -> bool:
