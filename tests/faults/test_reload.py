@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import httpx
+import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat, chat_stream
@@ -76,3 +77,39 @@ async def test_the_in_flight_gauge_never_goes_below_zero_when_a_busy_deployment_
             assert shown, "the gauge is shown"
             assert all(float(line.rsplit(" ", 1)[1]) == 0.0 for line in shown), shown
             assert rig.gateway.health.of("a", 0.0)["in_flight"] == 0
+
+
+BAD = {
+    "empty": "",
+    "half written": "version: 1\ngroups:\n  small: {deplo",
+    "an unknown key": "version: 1\ngroups: {}\ndeployments: {}\ncolour: red\n",
+    "an unset variable": 'version: 1\nstore: "${NO_SUCH_VARIABLE_HERE}"\ngroups: {}\ndeployments: {}\n',
+    "a tag": "version: !!python/object/apply:os.getcwd []\n",
+    "an alias bomb": "version: 1\na: &a [x, x]\n"
+    + "".join(f"b{i}: &b{i} [*{n}, *{n}]\n" for i, n in enumerate(["a", *[f"b{k}" for k in range(24)]])),
+    "a directory": None,
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_F21_a_refused_file_changes_nothing_and_the_next_good_one_is_taken(tmp_path: Path, name: str) -> None:
+    async with ScriptedServer(chat("hi")) as a:
+        good = groups({"a": a}, {"small": ["a"], "large": ["a"]})
+        async with running(tmp_path, good) as rig:
+            digest = rig.gateway.snapshot.config.digest
+            file, bad = rig.config / "groups.yaml", BAD[name]
+            file.unlink()
+            if bad is None:
+                file.mkdir()
+            else:
+                file.write_text(bad)
+            assert not await rig.gateway.reload()
+            assert rig.gateway.last_error is not None
+            assert "groups.yaml:" in rig.gateway.last_error
+            assert await gauge(rig, "pointsman_config_reload_ok") == ["pointsman_config_reload_ok 0.0"]
+            assert (await rig.ask()).headers["x-pointsman-policy"] == f"default@{digest[:12]}"
+            if bad is None:
+                file.rmdir()
+            await put(rig, good + "# mended\n")
+            assert (await rig.ask()).headers["x-pointsman-policy"] != f"default@{digest[:12]}"
+            assert await gauge(rig, "pointsman_config_reload_ok") == ["pointsman_config_reload_ok 1.0"]
