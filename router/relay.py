@@ -22,6 +22,7 @@ from router.outbound import outbound
 from router.plan import COUNTED, after, fault_of, refused_as
 from router.seams import Call, Codec, Meter, Reply
 from router.types import Attempt, Deployment, Plan, Target
+from router.upstreams.litellm import unsaid
 from router.wire import CODECS
 from router.wire.translate import Translation
 
@@ -83,6 +84,8 @@ class Relay:
             flight.dropped = translation.dropped
         else:
             flight.dropped = ("thinking",) if flight.request.foreign_thoughts else ()
+        if deployment.upstream == "litellm":
+            flight.dropped = (*flight.dropped, *unsaid(call.body))
         if flight.left_out and "thinking" not in flight.dropped:
             flight.dropped = (*flight.dropped, "thinking")
         if flight.dropped:

@@ -26,10 +26,17 @@ def _scripted(deployment: Deployment) -> Upstream:
     return ScriptedUpstream(deployment)
 
 
+def _litellm(deployment: Deployment) -> Upstream:
+    from router.upstreams.litellm import LitellmUpstream
+
+    return LitellmUpstream(deployment)
+
+
 UPSTREAMS: dict[str, Callable[[Deployment], Upstream]] = {
     "openai": _openai,
     "local": _local,
     "scripted": _scripted,
+    "litellm": _litellm,
 }
 
 
