@@ -23,6 +23,7 @@ from router.scorers.features import DENSE, Features, Vector
 Array = NDArray[Any]
 
 VERSION = 1
+_NUMBERS = DENSE.index("numbers")  # a sum without any is not looked for
 PROBLEM = 0.1  # 97% of GSM8K lie above it, and under 1% of everyday prompts
 MODEL_FILE = "model.npz"
 
@@ -193,7 +194,8 @@ class Model(Struct, frozen=True, kw_only=True):
         """Difficulty in [0, 1], or None where the prompt is too far from everything trained on."""
         if self.support is not None and not x.options and not self.support.close(x):
             return None
-        problem = self.heads["is_problem"].score(x) if "is_problem" in self.heads and not x.options else 0.0
+        told = "is_problem" in self.heads and not x.options and x.dense[_NUMBERS] > 0
+        problem = self.heads["is_problem"].score(x) if told else 0.0
         head = self.heads.get(self.gate.choose(x.options, problem))
         return None if head is None else min(1.0, max(0.0, head.score(x)))
 
