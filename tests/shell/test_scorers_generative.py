@@ -81,10 +81,16 @@ def test_K03_no_text_becomes_a_control_token(causal: Causal) -> None:
         assert attacked.count(control) == plain.count(control)
 
 
-def test_a_question_is_cut_in_the_middle_where_a_tokenizer_makes_too_much_of_it(causal: Causal) -> None:
-    ids = causal.tokens("证" * 900, "easy first")
-    assert len(ids) == generative.MOST_TOKENS
-    assert ids[-1] == causal.tokens("hi", "easy first")[-1]
+def test_where_a_tokenizer_makes_too_much_of_it_the_text_loses_its_middle_and_the_question_stays(
+    causal: Causal,
+) -> None:
+    tokenizer = causal._tokenizer  # pyright: ignore[reportPrivateUsage]
+    asked = tokenizer.decode(causal.tokens("начало " + "证" * 900 + " конец", "easy first"))
+    assert len(causal.tokens("начало " + "证" * 900 + " конец", "easy first")) <= generative.MOST_TOKENS
+    assert "начало" in asked
+    assert "конец" in asked
+    assert asked.count("request-") == 4
+    assert asked.endswith(tokenizer.decode(causal.tokens("hi", "easy first"))[-60:])
 
 
 async def test_prompts_get_scores_in_range_and_the_same_ones_again(folder: Path) -> None:
