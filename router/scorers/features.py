@@ -350,11 +350,18 @@ def pieces(text: str) -> Index:
 _LOG = np.log1p(np.arange(4096, dtype=np.float64)).astype(np.float32)
 
 
+_FIRST = np.array([True])
+
+
 def bag(buckets: Index) -> tuple[Index, Vector]:
     """Distinct buckets and their dampened counts, of length one together."""
+    if not len(buckets):
+        return buckets, np.zeros(0, np.float32)
     ordered = np.sort(buckets)
-    first = np.flatnonzero(np.diff(ordered, prepend=-1))
-    counts = np.diff(first, append=len(ordered))
+    first = np.flatnonzero(np.concatenate((_FIRST, ordered[1:] != ordered[:-1])))
+    counts = np.empty_like(first)
+    counts[:-1] = first[1:] - first[:-1]
+    counts[-1] = len(ordered) - first[-1]
     value = _LOG[np.minimum(counts, len(_LOG) - 1)]
     return ordered[first], value / np.float32(max(float(np.sqrt(value @ value)), 1e-9))
 

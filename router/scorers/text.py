@@ -25,6 +25,8 @@ _POLITE = re.compile(
     r"\b(?:please|pls|kindly|bitte|por favor|пожалуйста|s'il (?:te|vous) pla[iî]t|per favore)\b[,:]?"
     r"|(?:请你?|麻烦你?)(?=\S)"
 )
+_POLITE_WORDS = ("please", "pls", "kindly", "bitte", "favor", "пожалуйста", "s'il", "请", "麻烦")  # cheap proof of none
+_MARKS = ("**", "__", "#", ">")
 _EMPHASIS = re.compile(r"\*\*|__|(?<!\S)#{1,6}(?=\s)|(?<!\S)>(?=\s)")
 
 
@@ -86,7 +88,11 @@ def canonical(raw: str) -> tuple[str, int]:
 
 def _bare(text: str) -> str:
     """Without what does not change the task: emphasis, please, quotes around the whole, runs of blanks."""
-    text = " ".join(_POLITE.sub(" ", _EMPHASIS.sub("", text)).split())
+    if any(mark in text for mark in _MARKS):
+        text = _EMPHASIS.sub("", text)
+    if any(word in text for word in _POLITE_WORDS):
+        text = _POLITE.sub(" ", text)
+    text = " ".join(text.split())
     while len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" and text.count(text[0]) == 2:
         text = text[1:-1].strip()
     return text
