@@ -176,6 +176,8 @@ def _fitted(x: Floats, pair: Pair, seed: int, say: Progress) -> tuple[Head, tupl
         worth = {ridge: _agreement(values, gain) for ridge, values in held.items()}
         best = max(RIDGES, key=lambda ridge: (worth[ridge], ridge))
         say(f"ridge {best:g}: held-out correlation with the gain {worth[best]:.3f}")
+        if worth[best] <= 0.0:
+            say("this model's hidden states tell nothing of the gain on rows held out; do not use this head")
         ((_, head),) = _ridged(x, targets, (best,))
         xs, ys = curve(held[best], 1.0 - pair.weak)
     return head, tuple((float(a), float(b)) for a, b in zip(xs, ys, strict=True))

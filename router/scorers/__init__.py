@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,18 @@ def build(spec: ScorerSpec) -> Scorer:
         raise ConfigError([Mistake(file="", line=0, column=0, path=path, message=str(e))]) from e
 
 
+# Offline everything is waited for: a deadline would make abstentions of a slow machine.
+_PATIENT: dict[str, dict[str, Any]] = {
+    "remote": {"deadline_s": 600.0},
+    "generative": {"deadline_s": None, "queue": 1 << 20},
+}
+
+
+def offline(spec: ScorerSpec) -> Scorer:
+    """As `build`, for evals. Raises ConfigError."""
+    return build(replace(spec, options={**spec.options, **_PATIENT.get(spec.kind, {})}))
+
+
 def named_headers(specs: Iterable[ScorerSpec]) -> frozenset[str]:
     """Lower-case names of the request headers that these scorers read: they must be kept in the signals."""
     return frozenset(str(s.options.get("header", "x-difficulty")).lower() for s in specs if s.kind == "header")
@@ -155,4 +168,4 @@ class Cached:
         await self.scorer.aclose()
 
 
-__all__ = ["SCORERS", "Cached", "Fixed", "Header", "Lexical", "Remote", "build", "named_headers"]
+__all__ = ["SCORERS", "Cached", "Fixed", "Header", "Lexical", "Remote", "build", "named_headers", "offline"]

@@ -26,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is d
 
 SUBJECTS = ("rivers", "trees", "primes", "clouds", "engines", "birds", "rocks", "songs", "cities", "stars", "glass")
 EASY = tuple(f"what are {subject}?" for subject in SUBJECTS)
-HARD = tuple(f"prove this theorem about {subject}: 1+1" for subject in SUBJECTS)
+SUMS = "1 + 1 = 2; " * 40  # a random model's last place keeps a trace of much, not of little
+HARD = tuple(f"prove about {subject}: {SUMS}" for subject in SUBJECTS)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,7 @@ def test_a_trained_head_tells_apart_what_it_was_trained_to(model: Path, data: Pa
     lines: list[str] = []
     out = training.train_generative([data], "cheap", "dear", tmp_path / "a", Source(model=str(model)), say=lines.append)
     easy = scores(out, *(f"what are {new}?" for new in ("knives", "ponds", "hats")))
-    hard = scores(out, *(f"prove this theorem about {new}: 1+1" for new in ("knives", "ponds", "hats")))
+    hard = scores(out, *(f"prove about {new}: {SUMS}" for new in ("knives", "ponds", "hats")))
     assert len(easy) == len(hard) == 3
     assert max(easy) < 0.5 < min(hard)
     assert any("prompts/s" in line for line in lines)

@@ -12,6 +12,7 @@ from router import scorers
 from router.errors import ConfigError
 from router.scorers import generative, question
 from router.scorers.generative import Causal, Head, Note, Source
+from router.seams import Scorer
 from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
 from tests.support.tiny_llama import write_tiny_llama
 
@@ -35,18 +36,19 @@ def spec(**options: object) -> ScorerSpec:
     return ScorerSpec(name="llm", kind="generative", options={"deadline_s": 60, "threads": 1, **options})
 
 
-async def scored(made: scorers.Scorer, *texts: str) -> list[Score | Abstain]:
+async def ask(made: Scorer, text: str) -> Score | Abstain:
+    answer = made.score(Prompt(text=text, signals=Signals()))
+    return answer if isinstance(answer, Score | Abstain) else await answer
+
+
+async def scored(made: Scorer, *texts: str) -> list[Score | Abstain]:
     """What a scorer says of the texts, once its model has loaded."""
     inner = made.scorer if isinstance(made, scorers.Cached) else made
     if isinstance(inner, scorers.off_loop.OffLoop):
         await asyncio.to_thread(inner.load)
 
-    async def one(text: str) -> Score | Abstain:
-        answer = made.score(Prompt(text=text, signals=Signals()))
-        return answer if isinstance(answer, Score | Abstain) else await answer
-
     try:
-        return list(await asyncio.gather(*map(one, texts)))
+        return list(await asyncio.gather(*(ask(made, text) for text in texts)))
     finally:
         await made.aclose()
 
@@ -116,6 +118,13 @@ async def test_case_and_blanks_do_not_change_a_score(folder: Path) -> None:
     assert isinstance(one, Score)
     assert isinstance(other, Score)
     assert one.value == pytest.approx(other.value, abs=1e-6)
+
+
+async def test_offline_everything_is_waited_for_its_loading_included(folder: Path) -> None:
+    made = scorers.offline(spec(model=str(folder), deadline_s=0.001, queue=1))
+    answers = await asyncio.gather(*(ask(made, text) for text in TEXTS))
+    assert all(isinstance(a, Score) for a in answers)
+    await made.aclose()
 
 
 async def test_a_model_without_a_chat_template_is_asked_in_plain_text(tmp_path: Path) -> None:
@@ -192,9 +201,4 @@ async def test_an_id_that_cannot_be_loaded_abstains_as_an_error() -> None:
     made = generative.build("llm", Source(model="nobody/nothing-here", local_files_only=True))
     with pytest.raises(OSError, match="cached files"):
         made.load()
-    assert await scored_without_loading(made) == Abstain(scorer="llm", reason="error")
-
-
-async def scored_without_loading(made: scorers.off_loop.OffLoop) -> Score | Abstain:
-    answer = made.score(Prompt(text="hello", signals=Signals()))
-    return answer if isinstance(answer, Score | Abstain) else await answer
+    assert await ask(made, "hello") == Abstain(scorer="llm", reason="error")
