@@ -116,7 +116,9 @@ def read(folder: Path) -> Artifact:
 def write(folder: Path, note: Note, head: Head) -> None:
     """An artifact's note and head; the adapter is written by peft."""
     folder.mkdir(parents=True, exist_ok=True)
-    library("safetensors.numpy").save_file({"weight": head.weight, "bias": head.bias}, folder / WEIGHTS)
+    # safetensors writes an array's memory as it lies, so a transposed view would come back as another matrix.
+    tensors = {"weight": np.ascontiguousarray(head.weight), "bias": np.ascontiguousarray(head.bias)}
+    library("safetensors.numpy").save_file(tensors, folder / WEIGHTS)
     (folder / NOTE).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
 
 

@@ -168,6 +168,13 @@ def test_an_artifact_survives_being_written_and_read(tmp_path: Path, folder: Pat
         assert (tmp_path / "b" / name).read_bytes() == (to / name).read_bytes()
 
 
+def test_a_head_that_is_a_transposed_view_comes_back_as_it_was(tmp_path: Path, folder: Path) -> None:
+    weight = np.arange(64, dtype=np.float32).reshape(32, 2).T
+    note = generative.read(an_artifact(tmp_path / "a", folder)).note
+    generative.write(tmp_path / "b", note, Head(weight, np.zeros(2, np.float32)))
+    assert np.array_equal(generative.read(tmp_path / "b").head.weight, weight)
+
+
 def test_a_head_trained_on_another_question_is_refused(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match="train it again"):
         scorers.build(spec(artifact=str(an_artifact(tmp_path / "a", folder, asked="other"))))
