@@ -14,16 +14,19 @@ UV := uv==0.13.9
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt bench lock clean
+.PHONY: help run test test-clients check fmt bench lock clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: .venv/run.stamp ## install what is missing and serve on 127.0.0.1:8080 (ARGS="--port 9000")
 	@exec $(BIN)/pointsman serve $(ARGS)
 
 test: .venv/dev.stamp ## run the tests (ARGS="-k name")
 	$(BIN)/python -m pytest $(ARGS)
+
+test-clients: .venv/clients.stamp ## drive the gateway with agent command lines and frameworks (needs npm; about 1.4 GB)
+	PYTHONPATH=.venv/clients/python $(BIN)/python -m pytest tests/clients tests/shell/test_litellm.py $(ARGS)
 
 check: .venv/dev.stamp ## lint, format, types, layers, and the shipped policies' own examples
 	@status=0; for step in "ruff check ." "ruff format --check ." pyright lint-imports "pointsman check policies"; do \
@@ -67,6 +70,13 @@ clean: ## remove .venv and caches
 	@$(INSTALL) --requirement requirements/dev.txt
 	@$(ITSELF)
 	@touch $@ .venv/run.stamp
+
+.venv/clients.stamp: tests/clients/package.json tests/clients/requirements.txt | .venv/dev.stamp
+	@mkdir -p .venv/clients
+	@cp tests/clients/package.json .venv/clients/
+	@npm install --prefix .venv/clients --no-audit --no-fund --loglevel error
+	@$(PIP) install --quiet --upgrade --target .venv/clients/python --requirement tests/clients/requirements.txt
+	@touch $@
 
 .venv/uv.stamp: | .venv/made.stamp
 	@$(PYTHON) -m venv .venv/uv
