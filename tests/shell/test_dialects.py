@@ -171,3 +171,53 @@ async def test_S07_S09_a_stream_cut_after_content_ends_with_one_error_of_the_cli
             assert numbers == sorted(set(numbers))
             assert found[-1][1]["response"]["id"].endswith("u1")
         assert len(server.visits) == 1
+
+
+@each_way
+async def test_S14_each_event_leaves_when_it_comes_and_no_layer_may_hold_or_pack_it(
+    tmp_path: Path, client: Dialect, upstream: Dialect
+) -> None:
+    pieces = [event + b"\n\n" for event in STREAMS[upstream].split(b"\n\n") if event]
+    steps = [step for piece in pieces for step in (Send(piece), Wait(0.03))]
+    async with (
+        ScriptedServer(lambda _: [Head(200, SSE), *steps]) as server,
+        running(tmp_path, config((server, listed(upstream))), ONE_GROUP, None) as rig,
+    ):
+        headers = {"accept-encoding": "gzip, br, zstd"}
+        body = body_of(client, stream=True)
+        async with rig.client.stream("POST", "/v1" + PATHS[client], json=body, headers=headers) as reply:
+            assert "content-encoding" not in reply.headers
+            assert reply.headers["x-accel-buffering"] == "no"
+            assert reply.headers["cache-control"] == "no-cache, no-transform"
+            reads = [data async for data in reply.aiter_raw()]
+        assert len(reads) >= 5, "deltas came one by one, not in one piece at the end"
+        assert all(data.endswith(b"\n\n") for data in reads), "whole events"
+
+
+@pytest.mark.parametrize("upstream", DIALECTS)
+async def test_Q02_a_message_without_content_keeps_its_place_its_null_and_its_tool_result(
+    tmp_path: Path, upstream: Dialect
+) -> None:
+    call = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    said = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "ok"},
+        {"role": "assistant", "content": ""},
+        {"role": "user", "content": "go on"},
+    ]
+    async with (
+        ScriptedServer(speaks(upstream)) as server,
+        running(tmp_path, config((server, listed(upstream))), ONE_GROUP, None) as rig,
+    ):
+        assert (await post(rig, "chat", body_of("chat", messages=said))).status_code == 200
+        seen = server.visits[0].seen.json()
+        check_request(upstream, seen)
+        if upstream == "chat":
+            assert seen["messages"] == said
+        elif upstream == "messages":
+            kinds = [b["type"] for m in seen["messages"] if isinstance(m["content"], list) for b in m["content"]]
+            assert [kind for kind in kinds if kind != "text"] == ["tool_use", "tool_result"]
+        else:
+            kinds = [item.get("type") for item in seen["input"]]
+            assert kinds.index("function_call") + 1 == kinds.index("function_call_output")
