@@ -80,11 +80,13 @@ class App:
             headers = single_headers(scope["headers"])
             if self._bodies > BODIES_LIMIT:
                 raise Overloaded("too many large requests at once; try again soon", retry_after_s=1.0)
+            held = _declared(headers, self._limit)
+            self._bodies += held
             body = await exchange.body(headers, self._limit)
             if (encoding := headers.get(b"content-encoding")) is not None:
                 body = decoded(body, encoding.decode("latin-1"), self._limit)
+            self._bodies += len(body) - held
             held = len(body)
-            self._bodies += held
             caller = caller_of(caller.id, headers, self.service.snapshot.wanted_headers)
             await self.service.serve(dialect, codec, body, caller, exchange, started)
         except PointsmanError as error:
@@ -94,6 +96,12 @@ class App:
             self.service.refuse(dialect, caller, error, started)
         finally:
             self._bodies -= held
+
+
+def _declared(headers: Mapping[bytes, bytes], limit: int) -> int:
+    """Bytes of a body that is still to come, as far as its sender says; at most `limit`."""
+    length = headers.get(b"content-length", b"0")
+    return min(int(length), limit) if length.isdigit() else 0
 
 
 def caller_of(request_id: str, headers: Mapping[bytes, bytes], wanted: frozenset[bytes]) -> Caller:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import isfinite
 from time import perf_counter, time
 
 from msgspec.structs import replace
@@ -28,6 +30,7 @@ from router.wire.translate import Translation
 
 WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
+LONGEST_RETRY_S = 86400.0
 OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
 RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
 
@@ -145,7 +148,7 @@ class Relay:
             flight.status = reply.status
             if reply.status != 200:
                 raise await error_status(reply, deployment)
-            kind = reply.headers.get("content-type", "")
+            kind = reply.headers.get("content-type", "").lower()
             if not call.stream:
                 await self._whole(reply, kind, translation, flight, exchange, codec)
             elif "event-stream" not in kind:
@@ -269,26 +272,23 @@ async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds from `retry-after-ms` or `retry-after` (seconds or an HTTP date; RFC 9110 section 10.2.3)."""
-    if (ms := headers.get("retry-after-ms")) is not None:
-        try:
-            return max(0.0, float(ms) / 1000)
-        except ValueError:
-            pass
-    value = headers.get("retry-after")
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    from email.utils import parsedate_to_datetime
-    from time import time
+    """Seconds, at most a day, from `retry-after-ms` or `retry-after` (RFC 9110 section 10.2.3: seconds or a date)."""
+    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
+        value = headers.get(name)
+        if value is not None and (seconds := _seconds(value, unit)) is not None:
+            return min(max(0.0, seconds), LONGEST_RETRY_S)
+    return None
 
+
+def _seconds(value: str, unit: int) -> float | None:
     try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
+        seconds = float(value) / unit
     except ValueError:
-        return None
+        try:
+            seconds = parsedate_to_datetime(value).timestamp() - time()
+        except ValueError:
+            return None
+    return seconds if isfinite(seconds) else None
 
 
 def _relayed(headers: Mapping[str, str]) -> Headers:

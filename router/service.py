@@ -21,7 +21,7 @@ from router.exchange import Exchange, Headers
 from router.flight import Flight, Snapshot
 from router.health import Health
 from router.metrics import Metrics
-from router.plan import plan
+from router.plan import fault_of, plan
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.types import (
@@ -34,6 +34,7 @@ from router.types import (
     Prompt,
     Score,
     Session,
+    Signals,
 )
 from router.watch import Ticker, Watch
 
@@ -42,6 +43,7 @@ log = logging.getLogger("pointsman.service")
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
 _ANSWERS = (Score, Abstain)
+BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
 
 
 class Service:
@@ -89,7 +91,10 @@ class Service:
             self._conclude(flight, dialect, exchange, error)
 
     async def _fly(self, flight: Flight, codec: Codec, body: bytes, exchange: Exchange) -> None:
-        flight.request = flight.read = codec.decode(body)
+        if len(body) <= BIG:
+            flight.request = flight.read = codec.decode(body)
+        else:
+            flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
         await self.decide(flight)
         flight.forwarded = forwarded(flight.caller.headers)
         await self._relay.run(flight, exchange, codec)
@@ -100,17 +105,12 @@ class Service:
         request, snapshot = flight.request, flight.snapshot
         config = snapshot.config
         chosen = policies.select(config, request.model)
-        flight.text = signals.user_text(request)
         now = asyncio.get_running_loop().time()
-        hour, weekday = self._clock.at(now)
-        flight.signals = found = signals.extract(
-            request,
-            flight.caller,
-            text=flight.text,
-            named_headers=snapshot.named_headers,
-            hour=hour,
-            weekday=weekday,
-        )
+        if len(request.body) <= BIG:
+            flight.text, found = self._signals(flight, now)
+        else:
+            flight.text, found = await asyncio.to_thread(self._signals, flight, now)
+        flight.signals = found
         flight.load = load = self.health.load(now)
         flight.policy = chosen
         flight.session = await self._session(flight, chosen)
@@ -123,6 +123,15 @@ class Service:
         flight.decision = step
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         return step
+
+    def _signals(self, flight: Flight, now: float) -> tuple[str, Signals]:
+        """The user's words and the signals; `now` is monotonic seconds."""
+        request = flight.request
+        text = signals.user_text(request)
+        hour, weekday = self._clock.at(now)
+        named = flight.snapshot.named_headers
+        found = signals.extract(request, flight.caller, text=text, named_headers=named, hour=hour, weekday=weekday)
+        return text, found
 
     async def _session(self, flight: Flight, policy: policies.Selection) -> Session | None:
         """What the store remembers of the conversation, under any key that it may have been kept by."""
@@ -204,7 +213,6 @@ class Service:
             dialect=dialect,
             outcome=outcome_of(error, partial),
             request=flight.read,
-            policy=flight.policy.name if flight.decision is not None else None,
             signals=flight.signals,
             scores=flight.scores,
             decision=flight.decision,
@@ -251,7 +259,7 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
             return "client_error"
         case TimedOut():
             return "timeout"
-        case UpstreamStatus() if 400 <= error.status < 500 and error.status not in (401, 403, 408, 429):
+        case UpstreamStatus() if fault_of(error) in ("client", "overflow"):
             return "client_error"
         case Truncated():
             return "upstream_truncated"
@@ -264,7 +272,7 @@ def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
 def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
     """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
     upstream and client speak the same dialect."""
-    if error.status in (401, 403):
+    if fault_of(error) == "key":
         return 502, ours  # the gateway's key is not the client's business
     body = error.body.strip()
     if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
@@ -278,7 +286,7 @@ def error_headers(error: PointsmanError) -> Headers:
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, -(-error.retry_after_s // 1))))
         if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:
-            headers.append((b"retry-after-ms", error.headers["retry-after-ms"].encode("latin-1")))
+            headers.append((b"retry-after-ms", b"%d" % (error.retry_after_s * 1000)))
     return headers
 
 

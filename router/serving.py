@@ -245,8 +245,14 @@ async def _get_ready(gateway: Gateway, announce: Callable[[Gateway], None]) -> N
     announce(gateway)
 
 
+def _stop_early(number: int, frame: object) -> None:
+    """A stop before the gateway serves: there is nothing to drain."""
+    raise SystemExit(0)
+
+
 def serve(options: Options) -> int:
     """`pointsman serve`."""
+    signal.signal(signal.SIGTERM, _stop_early)
     lines = logs.configure()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -21,13 +21,22 @@ import httptools  # pyright: ignore[reportMissingTypeStubs]
 from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated
 
 IDLE_S = 4.0  # uvicorn and vLLM close idle connections after 5 s; leave before them
-HIGH_WATER = 128 * 1024  # unread bytes at which the socket is no longer read
+READ = 64 * 1024  # bytes read from a socket at once
+HIGH_WATER = 64 * 1024  # unread bytes at which the socket is no longer read
 HEAD_LIMIT = 64 * 1024  # Envoy's default cap on response headers is 60 KiB
 ANSWER_LIMIT = 256 * 1024 * 1024  # decoded bytes of one answer; guards against gzip bombs
+INFLATED = 256 * 1024  # decoded bytes handed on at once
+
+_buffer = bytearray(READ)  # filled and parsed without a break in between, so one serves every connection
+_view = memoryview(_buffer)
 
 
-class Connection(asyncio.Protocol):
-    """One TCP connection and the parser state of the answer on it."""
+class Connection(asyncio.BufferedProtocol):
+    """One TCP connection and the parser state of the answer on it.
+
+    It reads into a small buffer that all connections share: uvloop would read up to 256 KB at once for each, which a
+    slow client would then have us hold.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -49,7 +58,8 @@ class Connection(asyncio.Protocol):
         self.touched = False  # any byte of the answer has arrived
         self.chunks: list[bytes] = []
         self.buffered = 0
-        self._head_bytes = 0
+        self._head_bytes = 0  # read before the head was complete
+        self._named = 0  # of header names and values
         self.failure: Exception | None = None
 
     # --- asyncio.Protocol ---
@@ -57,13 +67,18 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return _buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         self.touched = True
+        if not self.head_done:
+            self._head_bytes += nbytes
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
+            self._parser.feed_data(_view[:nbytes])
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
-        if self._head_bytes > HEAD_LIMIT:
+        if not self.head_done and (self._head_bytes > HEAD_LIMIT + READ or self._named > HEAD_LIMIT):
             self._fail(BadAnswer(f"the upstream's headers are larger than {HEAD_LIMIT} bytes"))
         if self.buffered > HIGH_WATER and self._reading:
             self._reading = False
@@ -94,14 +109,14 @@ class Connection(asyncio.Protocol):
         pass
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
+        self._named += len(name) + len(value)
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers = {}
-        elif self._head_bytes <= HEAD_LIMIT:
+        elif self._named <= HEAD_LIMIT:
             self.head_done = True
 
     def on_body(self, body: bytes) -> None:
@@ -171,19 +186,20 @@ class Http1Reply:
         self.headers: Mapping[str, str] = connection.headers
         self._inflate = _decoder(connection.headers)
         self._decoded = 0
+        self._packed = b""  # compressed bytes that are not decoded yet
 
     async def read(self) -> bytes:
         connection = self._connection
         if connection is None:
             return b""
         while True:
-            if connection.chunks:
-                data = connection.take()
-                if self._inflate is not None:
-                    data = self._decode(self._inflate, data)
-                    if not data:
-                        continue
-                return data
+            if self._packed or connection.chunks:
+                if self._inflate is None:
+                    return connection.take()
+                data = self._decode(self._inflate, self._packed or connection.take())
+                if data:
+                    return data
+                continue
             if connection.failure is not None:
                 raise connection.failure
             if connection.complete:
@@ -193,10 +209,12 @@ class Http1Reply:
             await connection.wait()
 
     def _decode(self, inflate: zlib._Decompress, data: bytes) -> bytes:  # pyright: ignore[reportPrivateUsage]
+        """Some of `data` decoded; what is left of it waits in `_packed`."""
         try:
-            out = inflate.decompress(data, ANSWER_LIMIT - self._decoded + 1)
+            out = inflate.decompress(data, INFLATED)
         except zlib.error as error:
             raise BadAnswer("the upstream's compressed answer cannot be decoded") from error
+        self._packed = inflate.unconsumed_tail
         self._decoded += len(out)
         if self._decoded > ANSWER_LIMIT:
             raise BadAnswer(f"the upstream's answer is larger than {ANSWER_LIMIT} bytes when decoded")

@@ -51,7 +51,7 @@ class Seen(Struct, frozen=True, kw_only=True):
     body: bytes
 
     def json(self) -> Any:
-        return json.loads(self.body)
+        return json.loads(self.body, parse_int=float)  # an integer of any length: Python refuses 4,300 digits
 
 
 Script = Callable[[Seen], Sequence[Step]]

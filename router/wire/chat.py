@@ -206,8 +206,10 @@ def usage_of(answer: bytes) -> Usage | None:
     """The usage in a buffered answer."""
     try:
         return read_usage(_ANSWER.decode(answer).usage)
-    except (DecodeError, RecursionError):
+    except ValidationError:
         return None
+    except (DecodeError, RecursionError):
+        raise BadAnswer("the upstream's answer is not JSON") from None
 
 
 def has_content(choice: Choice) -> bool:

@@ -307,8 +307,10 @@ class ResponsesCodec:
     def usage(self, answer: bytes) -> Usage | None:
         try:
             return read_usage(_ANSWER.decode(answer).usage)
-        except (DecodeError, RecursionError):
+        except ValidationError:
             return None
+        except (DecodeError, RecursionError):
+            raise BadAnswer("the upstream's answer is not JSON") from None
 
     def mended(self, answer: bytes) -> bytes:
         if b'"output"' not in answer and faults.read(answer) is not None:

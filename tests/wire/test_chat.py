@@ -352,8 +352,11 @@ def test_usage_of_a_buffered_answer() -> None:
     }
     assert CHAT.usage(json.dumps(answer).encode()) == Usage(input=9, output=4, reasoning=3)
     assert CHAT.usage(b'{"usage":{"prompt_tokens":null,"prompt_tokens_details":null}}') == Usage()
-    for nothing in (b"{}", b'{"usage":null}', b'{"usage":3}', b"[]", b"<html>", b"", b"[" * 100_000):
+    for nothing in (b"{}", b'{"usage":null}', b'{"usage":3}', b"[]"):
         assert CHAT.usage(nothing) is None
+    for broken in (b"<html>", b"", b"{xx}", b'{"usage":' + b"[" * 100_000):
+        with pytest.raises(BadAnswer):
+            CHAT.usage(broken)
 
 
 @pytest.mark.parametrize(
