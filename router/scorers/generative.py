@@ -219,9 +219,10 @@ def load(source: Source, adapter: Path | None = None) -> Causal:
         "local_files_only": source.local_files_only,
         "trust_remote_code": False,
     }
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source.model, **where)
+    place = str(Path(source.model).expanduser())  # an id of the hub stays as it is
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place, **where)
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        source.model, dtype=torch.float32 if on_cpu else torch.bfloat16, use_safetensors=True, **where
+        place, dtype=torch.float32 if on_cpu else torch.bfloat16, use_safetensors=True, **where
     )
     if adapter is not None:
         model = library("peft").PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()
