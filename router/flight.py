@@ -125,6 +125,7 @@ class Flight:
         self.load: Load | None = None
         self.decision: Decision | None = None
         self.carried: Carried | None = None
+        self.unset: tuple[str, ...] = ()  # fields of the policy's own that it cannot be told
         self.left_out = False  # some of it is not for the deployment in turn
         self.made: list[str] = []  # state that the answer leaves with the client
         self.forwarded: Mapping[str, str] = {}

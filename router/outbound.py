@@ -7,14 +7,20 @@ Calling and reading the answer are the relay's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from msgspec.json import decode
 
 from router.errors import BadRequest
 from router.flight import Flight
 from router.origins import told
 from router.seams import Call
-from router.types import Deployment, Dialect
+from router.types import Deployment, Dialect, Request
+from router.wire import CODECS
+from router.wire import fields as rows
 from router.wire.adapt import adapted
-from router.wire.body import outgoing
+from router.wire.body import outgoing, set_fields
+from router.wire.loose import mapping
 from router.wire.translate import SHAPES, Translation, translate
 
 # Below base_url, which ends in /v1 for Anthropic's API too.
@@ -51,6 +57,8 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     dialect = spoken(deployment, request.dialect)
     fields = flight.fields(deployment)
     translation: Translation | None = None
+    if fields and dialect in SHAPES and (dialect, request.dialect) != ("chat", "chat"):
+        request, fields, flight.unset = placed(request, dialect, fields)
     if dialect == request.dialect:
         body = outgoing(request, deployment.model, usage=deployment.stream_usage, fields=fields)
         if dialect == "chat":
@@ -62,6 +70,53 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     if headers or dialect == "messages":
         headers = headers_for(dialect, headers)
     return Call(path=PATHS[dialect], body=body, headers=headers, stream=request.stream), translation
+
+
+# A policy names a field once, for clients and deployments of every dialect: what OpenAI's chat API calls it has these
+# places where neither side knows the name.
+_PLACES: Mapping[tuple[str, Dialect], tuple[str, str]] = {
+    ("reasoning_effort", "messages"): ("output_config", "effort"),
+    ("reasoning_effort", "responses"): ("reasoning", "effort"),
+    ("max_tokens", "responses"): ("max_output_tokens", ""),
+    ("max_completion_tokens", "responses"): ("max_output_tokens", ""),
+    ("max_completion_tokens", "messages"): ("max_tokens", ""),
+    ("stop", "messages"): ("stop_sequences", ""),
+    ("verbosity", "responses"): ("text", "verbosity"),
+}
+
+
+def placed(
+    request: Request, dialect: Dialect, fields: Mapping[str, Any]
+) -> tuple[Request, Mapping[str, Any], tuple[str, ...]]:
+    """Where the fields go that policy and deployment set: into the client's body where the client's API has them and
+    the target's has not, else into the target's. Those that neither can be told are returned last.
+
+    Fields that no API publishes are a server's own, and go out as they are.
+    """
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, value in fields.items():
+        place = _PLACES.get((name, request.dialect))
+        if name in _PUBLISHED[dialect] or not any(name in known for known in _PUBLISHED.values()):
+            after[name] = value
+        elif name in _PUBLISHED[request.dialect]:
+            before[name] = value
+        elif place is None:
+            lost.append(name)
+        elif place[1]:
+            held = before.get(place[0]) or mapping(decode(request.body)).get(place[0])
+            before[place[0]] = {**mapping(held), place[1]: value}
+        else:
+            before[place[0]] = value
+    if before:
+        request = CODECS[request.dialect].decode(set_fields(request.body, before))
+    return request, after, tuple(lost)
+
+
+_PUBLISHED: Mapping[Dialect, frozenset[str]] = {
+    dialect: frozenset(row.field(dialect) for row in rows.ROWS) - {""} for dialect in rows.DIALECTS
+}
 
 
 def headers_for(dialect: Dialect, forwarded: Mapping[str, str]) -> Mapping[str, str]:

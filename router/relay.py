@@ -89,6 +89,9 @@ class Relay:
             flight.dropped = ("thinking",) if flight.request.foreign_thoughts else ()
         if deployment.upstream == "litellm":
             flight.dropped = (*flight.dropped, *unsaid(call.body))
+        if flight.unset:
+            flight.dropped = (*flight.dropped, *flight.unset)
+            flight.unset = ()
         if flight.left_out and "thinking" not in flight.dropped:
             flight.dropped = (*flight.dropped, "thinking")
         if flight.dropped:

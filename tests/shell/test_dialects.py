@@ -221,3 +221,63 @@ async def test_Q02_a_message_without_content_keeps_its_place_its_null_and_its_to
         else:
             kinds = [item.get("type") for item in seen["input"]]
             assert kinds.index("function_call") + 1 == kinds.index("function_call_output")
+
+
+@pytest.mark.parametrize("upstream", DIALECTS)
+@pytest.mark.parametrize("client", DIALECTS)
+async def test_fields_that_a_policy_sets_mean_the_same_in_every_dialect(
+    tmp_path: Path, client: Dialect, upstream: Dialect
+) -> None:
+    own = "set: {reasoning_effort: low, temperature: 0.5, max_completion_tokens: 77, seed: 1, own_field: 2}"
+    policy = (
+        "version: 1\nname: default\nmodels: [auto]\ndefault: small\n"
+        f"routes: [{{name: r, when: {{turns: {{at_least: 0}}}}, group: small, {own}}}]\n"
+    )
+    async with (
+        ScriptedServer(speaks(upstream)) as server,
+        running(tmp_path, config((server, listed(upstream))), policy, None) as rig,
+    ):
+        reply = await post(rig, client, body_of(client))
+        assert reply.status_code == 200
+        seen = server.visits[0].seen.json()
+        assert seen.pop("own_field") == 2
+        check_request(upstream, seen)
+        assert seen["temperature"] == 0.5
+        efforts = {
+            "chat": seen.get("reasoning_effort"),
+            "messages": seen.get("output_config", {}).get("effort"),
+            "responses": seen.get("reasoning", {}).get("effort"),
+        }
+        assert efforts[upstream] == "low"
+        limits = {"chat": "max_completion_tokens", "messages": "max_tokens", "responses": "max_output_tokens"}
+        assert seen[limits[upstream]] == 77
+        lost = reply.headers.get("x-pointsman-dropped", "").split(", ")
+        assert ("seed" in seen) == (upstream == "chat") != ("seed" in lost)
+
+
+@pytest.mark.parametrize("upstream", ["messages", "responses"])
+@pytest.mark.parametrize("client", ["messages", "responses"])
+async def test_an_effort_that_a_policy_sets_leaves_the_clients_schema_alone(
+    tmp_path: Path, client: Dialect, upstream: Dialect
+) -> None:
+    policy = (
+        "version: 1\nname: default\nmodels: [auto]\ndefault: small\n"
+        "routes: [{name: r, when: {turns: {at_least: 0}}, group: small, set: {reasoning_effort: low}}]\n"
+    )
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    shape = {"type": "json_schema", "schema": schema}
+    own = {"output_config": {"format": shape}} if client == "messages" else {"text": {"format": {**shape, "name": "n"}}}
+    async with (
+        ScriptedServer(speaks(upstream)) as server,
+        running(tmp_path, config((server, listed(upstream))), policy, None) as rig,
+    ):
+        assert (await post(rig, client, body_of(client, **own))).status_code == 200
+        seen = server.visits[0].seen.json()
+        check_request(upstream, seen)
+        found = seen["output_config"] if upstream == "messages" else seen["text"] | seen["reasoning"]
+        assert (found["format"]["schema"], found["effort"]) == (schema, "low")
