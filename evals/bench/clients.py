@@ -6,6 +6,7 @@ Each client makes the same calls to the same mock server, sixteen at a time, in 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import statistics
 import sys
@@ -64,16 +65,18 @@ async def httpx(url: str) -> tuple[Ask, Callable[[], Awaitable[None]]]:
 
 
 async def pyreqwest(url: str) -> tuple[Ask, Callable[[], Awaitable[None]]]:
-    from pyreqwest.client import ClientBuilder  # pyright: ignore
-
-    client: Any = ClientBuilder().build()
+    library: Any = importlib.import_module("pyreqwest.client")  # not among the project's dependencies
+    client: Any = library.ClientBuilder().build()
 
     async def ask(data: bytes) -> bytes:
-        request = client.post(url + "/v1/chat/completions").header("content-type", "application/json")
-        reply = await request.body_bytes(data).build().send()
+        request: Any = client.post(url + "/v1/chat/completions").header("content-type", "application/json")
+        reply: Any = await request.body_bytes(data).build().send()
         return bytes(await reply.bytes())
 
-    return ask, client.close
+    async def close() -> None:
+        await client.close()
+
+    return ask, close
 
 
 CLIENTS = {"ours": ours, "aiohttp": aiohttp, "httpx": httpx, "pyreqwest": pyreqwest}
