@@ -18,6 +18,7 @@ from evals.cases import BadData
 from evals.libraries import NotInstalled
 from router.errors import ConfigError
 from router.policy_files.review import load
+from router.scorers.generative import NotInstalled as MissingLibrary
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,7 +34,7 @@ def _plainly(call: Callable[P, R]) -> Callable[P, R]:
     def plain(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return call(*args, **kwargs)
-        except (BadData, NotInstalled, ConfigError) as e:
+        except (BadData, NotInstalled, MissingLibrary, ConfigError) as e:
             raise click.ClickException(str(e)) from e
 
     return plain
@@ -203,7 +204,9 @@ def sweep(data: Path, weak: str, strong: str, scorer: str, config: Path | None, 
     "--weak", metavar="COLUMN", help="Quality of the cheap model; without a pair the general scorer is built."
 )
 @click.option("--strong", metavar="COLUMN", help="Quality of the dear model.")
-@click.option("--scorer", type=click.Choice(["lexical"]), default="lexical", show_default=True)
+@click.option("--scorer", type=click.Choice(["lexical", "generative"]), default="lexical", show_default=True)
+@click.option("--model", metavar="ID|DIR", help="With --scorer generative: the causal language model.")
+@click.option("--lora", type=click.IntRange(0), default=0, help="With --scorer generative: epochs of LoRA; 0 is none.")
 @click.option("--holdout", metavar="COLUMN", help="Domain column, for blends that work on unseen domains.")
 @_cascade_options
 @click.option("--out", type=DIRECTORY, required=True, help="Artifact directory, for scorers.yaml.")
@@ -213,6 +216,8 @@ def train(
     weak: str | None,
     strong: str | None,
     scorer: str,
+    model: str | None,
+    lora: int,
     holdout: str | None,
     cascade: bool,
     answer: str | None,
@@ -224,8 +229,15 @@ def train(
     from evals import train as training
     from router.scorers import heads
 
-    del scorer
     started = perf_counter()
+    if scorer == "generative":
+        from evals import generative
+
+        if model is None:
+            raise BadData("--scorer generative needs --model: a Hugging Face id, or a folder")
+        settings = generative.Settings(epochs=lora)
+        generative.train_generative(data, weak, strong, out, generative.Source(model=model), settings, _say)
+        return
     if (weak is None) != (strong is None):
         raise BadData("give both --weak and --strong, or neither")
     if cascade:
@@ -233,8 +245,7 @@ def train(
         training.write_cascade(pair, cascades.told(pair, *_asked(answer, scouts)), out)
         _say(f"wrote {out} in {perf_counter() - started:.0f} s")
     else:
-        model = training.model(data, weak, strong, holdout, _say)
-        path = heads.dump(model, out)
+        path = heads.dump(training.model(data, weak, strong, holdout, _say), out)
         _say(f"wrote {path} ({path.stat().st_size / 1024:.0f} KiB) in {perf_counter() - started:.0f} s")
 
 

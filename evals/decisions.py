@@ -17,7 +17,7 @@ from evals.cases import BadData
 from router import scorers
 from router.decide import decide
 from router.policy_files.review import load
-from router.scorers import heads
+from router.scorers import generative, heads
 from router.scorers.lexical import Lexical
 from router.seams import Scorer
 from router.types import Abstain, Band, Decision, Load, Policy, Prompt, Route, Score, ScoreRule, Signals
@@ -47,6 +47,8 @@ class Scored(Struct, frozen=True, kw_only=True):
 def find(name: str, config: Path | None) -> Scorer:
     """A scorer by its name in `config`, by kind, or by the artifact that `eval train` wrote. Raises `BadData`."""
     path = Path(name)
+    if generative.is_artifact(path):
+        return generative.offline(path)
     if path.is_dir() or path.suffix == ".npz":
         scorer = Lexical(path.stem or "artifact", path)
         try:
@@ -58,7 +60,7 @@ def find(name: str, config: Path | None) -> Scorer:
         specs = load(config).scorers
         if name not in specs:
             raise BadData(f"{config} has no scorer {name!r}; it has {', '.join(specs)}")
-        return scorers.build(specs[name])
+        return scorers.offline(specs[name])
     if name in ("lexical", "difficulty", "default"):
         return Lexical(name)
     raise BadData(f"no scorer {name!r}: give an artifact directory, `lexical`, or a name from --config DIR")
