@@ -26,8 +26,8 @@ KEYS = """role content type text id name input arguments function custom tool_ca
 tool_choice parameters input_schema image_url url source media_type data file file_data thinking signature summary
 encrypted_content call_id output schema json_schema response_format output_config reasoning_effort reasoning stop
 stop_sequences system instructions metadata user_id max_tokens max_completion_tokens max_output_tokens include n
-is_error refusal reasoning_content index delta choices finish_reason usage message content_block partial_json stop_reason
-item response item_id output_index content_index part error code status sequence_number stream
+is_error refusal reasoning_content index delta choices finish_reason usage message content_block partial_json
+stop_reason item response item_id output_index content_index part error code status sequence_number stream
 stream_options strict""".split()
 VALUES: list[Any] = [
     *"""user assistant system developer tool function text image image_url input_text output_text input_image document

@@ -25,30 +25,31 @@ HARD = "Prove that the square root of 2 is irrational and generalise the argumen
 
 
 @pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
-    async with serving(tmp_path, POLICIES) as (_, client, admin):
-        yield client, admin
+async def gateway(tmp_path: Path) -> AsyncIterator[tuple[httpx.AsyncClient, str, int]]:
+    async with serving(tmp_path, POLICIES) as (process, client, admin):
+        yield client, admin, process.pid
 
 
 def sdk(client: httpx.AsyncClient) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{client.base_url}/v1", api_key="unused", max_retries=0, timeout=120)
 
 
-def engine_of(deployment: str) -> int:
-    """The process id of a deployment's engine."""
+def engine_of(deployment: str, gateway: int) -> int:
+    """The process id of the engine that a gateway runs for a deployment."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (folder / "cmdline").read_bytes().split(b"\0")
-                if b"router.upstreams.local.child" in words and deployment.encode() in words:
+                parent = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if parent == gateway and b"router.upstreams.local.child" in words and deployment.encode() in words:
                     return int(folder.name)
     raise AssertionError(f"no engine of {deployment} runs")
 
 
 async def test_an_easy_prompt_is_answered_by_the_small_group_and_a_hard_one_by_the_large(
-    gateway: tuple[httpx.AsyncClient, str],
+    gateway: tuple[httpx.AsyncClient, str, int],
 ) -> None:
-    client, admin = gateway
+    client, admin, _ = gateway
     async with sdk(client) as ask:
         ids: list[str] = []
         for text, group in ((EASY, "small"), (HARD, "large")):
@@ -78,8 +79,8 @@ async def test_an_easy_prompt_is_answered_by_the_small_group_and_a_hard_one_by_t
         assert f'pointsman_requests_total{{dialect="chat",group="{group}",outcome="ok",policy="default"' in metrics
 
 
-async def test_a_stream_and_a_request_with_a_tool_get_real_tokens(gateway: tuple[httpx.AsyncClient, str]) -> None:
-    client, _ = gateway
+async def test_a_stream_and_a_request_with_a_tool_get_real_tokens(gateway: tuple[httpx.AsyncClient, str, int]) -> None:
+    client, _, _ = gateway
     async with sdk(client) as ask:
         stream = await ask.chat.completions.create(
             model="auto",
@@ -107,9 +108,9 @@ async def test_a_stream_and_a_request_with_a_tool_get_real_tokens(gateway: tuple
 
 
 async def test_killing_the_small_groups_process_moves_traffic_to_the_fallback_and_back(
-    gateway: tuple[httpx.AsyncClient, str],
+    gateway: tuple[httpx.AsyncClient, str, int],
 ) -> None:
-    client, _ = gateway
+    client, _, pid = gateway
     body = {"model": "auto", "messages": [{"role": "user", "content": EASY}], "max_tokens": 8}
 
     async def served_by() -> str:
@@ -118,7 +119,7 @@ async def test_killing_the_small_groups_process_moves_traffic_to_the_fallback_an
         return reply.headers["x-pointsman-deployment"]
 
     assert await served_by() == "small-local"
-    os.kill(engine_of("small-local"), signal.SIGKILL)
+    os.kill(engine_of("small-local", pid), signal.SIGKILL)
     assert await served_by() == "large-local"
     for _ in range(120):
         if await served_by() == "small-local":
