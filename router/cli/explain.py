@@ -156,7 +156,7 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
 def _text(told: explain.Explanation, question: Question) -> str:
     lines = [explain.render(told)]
     for name, effects in question.features.items():
-        said = ", ".join(f"{feature} {effect:+.2f}" for feature, effect in effects)
+        said = ", ".join(f"{feature} {effect:+.3f}" for feature, effect in effects)
         lines.append(f"features  {name}: {said or 'none'}")
     if question.recorded is not None:
         same = "the same" if told.decision == question.recorded else "another"
