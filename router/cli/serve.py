@@ -28,7 +28,7 @@ def command(
     state: Path | None,
     redis: str | None,
 ) -> None:
-    """Run the gateway until SIGTERM. Exit code 0 after it has drained, 2 on a bad configuration."""
+    """Run the gateway until SIGTERM or Ctrl-C. Exit code 0 after it has drained, 2 on a bad configuration."""
     from router.serving import Options, serve
 
     if workers > 1:
