@@ -56,6 +56,7 @@ clean: ## remove .venv and caches
 	@test -n "$(PYTHON)" || { echo "Pointsman needs Python 3.11 or newer; name one with: make run PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Pointsman needs Python 3.11 or newer, and $(PYTHON) is older."; exit 1; }
+	@echo "Making .venv with $(PYTHON)."
 	@$(PYTHON) -m venv .venv || { echo "Python's venv module is incomplete; on Debian: apt-get install python3-venv"; exit 1; }
 	@touch $@
 

@@ -102,6 +102,8 @@ class Gateway:
             try:
                 config = await asyncio.to_thread(policy_files.load, self.options.config)
                 if config == old.config:
+                    if not self.config_ok:
+                        log.info("the files are again those of configuration %s, which is in force", config.digest[:12])
                     self.config_ok, self.last_error = True, None
                     self.metrics.config(old.generation, ok=True)
                     return True
@@ -241,6 +243,9 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
 
 
 async def _get_ready(gateway: Gateway, announce: Callable[[Gateway], None]) -> None:
+    local = [d.name for d in gateway.snapshot.config.deployments.values() if d.upstream == "local"]
+    if local:
+        log.info("loading local models: %s", ", ".join(local))
     await gateway.wait_ready()
     announce(gateway)
 

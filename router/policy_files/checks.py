@@ -95,7 +95,7 @@ def literal_keys(document: Document) -> Iterator[Mistake]:
     for name, body in (mapping(document.data.get("deployments")) or {}).items():
         path: Path = ("deployments", name, "api_key")
         key = (mapping(body) or {}).get("api_key")
-        if isinstance(key, str) and key not in ("", "none") and path not in document.raw:
+        if isinstance(key, str) and key not in ("", "none") and "${" not in key and path not in document.raw:
             yield document.mistake(path, "a key stands in this file; write ${NAME}, and set that variable")
 
 

@@ -47,9 +47,11 @@ def test_a_scorers_own_keys_become_its_options(tmp_path: Path) -> None:
             version: 1
             scorers:
               difficulty: {kind: lexical}
-              judge: {kind: remote, url: "http://127.0.0.1:9005/v1", model: minicpm5-2b, deadline_s: "${D:-0.15}"}
+              judge: {kind: remote, url: "http://127.0.0.1:9005/v1", model: "${M:-2}"}
               late:
                 kind: remote
+                url: http://127.0.0.1:9005/v1
+                model: m
                 deadline_s: ${D:-0.15}
             """,
     )
@@ -58,7 +60,7 @@ def test_a_scorers_own_keys_become_its_options(tmp_path: Path) -> None:
     assert scorers["judge"] == ScorerSpec(
         name="judge",
         kind="remote",
-        options={"url": "http://127.0.0.1:9005/v1", "model": "minicpm5-2b", "deadline_s": "0.15"},
+        options={"url": "http://127.0.0.1:9005/v1", "model": "2"},
     )
     assert scorers["late"].options["deadline_s"] == 0.15
 
