@@ -118,6 +118,7 @@ class Flight:
         self.draw = draw
         self.read: Request | None = None
         self.text = ""
+        self.prompt: str | None = None  # the same, where the record is to hold it
         self.signals: Signals | None = None
         self.scores: dict[str, Score | Abstain] = {}
         self.session_id: str | None = None

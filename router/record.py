@@ -38,6 +38,7 @@ OTHER = "other"  # stands for every model name that no configuration knows
 
 # A policy may match on any header, but a record keeps no credential.
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
+_PROMPT_PART = 8_000  # characters that are kept of each end of a prompt
 _FAR_OFF_S = 1e12  # monotonic seconds that no process reaches
 
 
@@ -140,11 +141,13 @@ def build(
     draw: float = 0.0,
     pinned: Session | None = None,
     load: Load | None = None,
+    prompt: str | None = None,
 ) -> Record:
     """The record of one request, however far it came; `time` is Unix seconds.
 
     `request` is None when the body could not be read, `decision` when no policy was found, and so on. `load` is
-    narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation.
+    narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation; `prompt`
+    the user's words, where they are to be kept.
     """
     known = request is not None and request.model in book.names
     model = request.model if request is not None and known else OTHER
@@ -177,7 +180,15 @@ def build(
         draw=draw,
         pinned=pinned,
         load=load,
+        prompt=_kept(prompt) if prompt is not None else None,
     )
+
+
+def _kept(prompt: str) -> str:
+    """Head and tail of a long prompt, more than scorers read; a lone surrogate, which no database takes, replaced."""
+    if len(prompt) > 2 * _PROMPT_PART:
+        prompt = f"{prompt[:_PROMPT_PART]}\n…\n{prompt[-_PROMPT_PART:]}"
+    return prompt.encode("utf-8", "replace").decode()
 
 
 def served(record: Record) -> Attempt | None:

@@ -113,6 +113,8 @@ class Service:
         flight.signals = found
         flight.load = load = self.health.load(now)
         flight.policy = chosen
+        if not isinstance(chosen, policies.Asked) and chosen.record_prompts:
+            flight.prompt = flight.text
         flight.session = await self._session(flight, chosen)
         if request.dialect in origins.STATEFUL:
             flight.session = await origins.session(self.store, flight) or flight.session
@@ -224,6 +226,7 @@ class Service:
             draw=flight.draw,
             pinned=flight.session,
             load=flight.load,
+            prompt=flight.prompt,
         )
         self.metrics.observe(written)
         self.recorder.write(written)

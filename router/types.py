@@ -226,7 +226,7 @@ Outcome = Literal["ok", "client_error", "upstream_error", "upstream_truncated", 
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """Everything remembered of one request, written once. No prompt text and no credential."""
+    """Everything remembered of one request, written once. No credential, and no prompt text unless the policy asks."""
 
     id: str
     time: float  # Unix seconds
@@ -249,6 +249,7 @@ class Record(Struct, frozen=True, kw_only=True):
     draw: float = 0.0  # the chance used by the plan
     pinned: Session | None = None  # the session that `decide` saw
     load: Load | None = None  # the load that `plan` saw, for the deployments considered
+    prompt: str | None = None  # the user's words, where the policy says `record_prompts`
 
 
 # --- what the operator writes ----------------------------------------------------------------------------
@@ -367,6 +368,7 @@ class Policy:
     pin: Pin | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     allow_deployments: bool = False  # may a client name a deployment directly
+    record_prompts: bool = False  # records of this policy hold the user's words
     target: Mapping[str, Any] | None = None
     examples: tuple[Example, ...] = ()
     order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them

@@ -23,6 +23,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "pin": "How long a conversation stays with its group, and when it may move up.",
         "fallback": "For each group, the groups to try when none of its deployments can serve.",
         "allow_deployments": "Whether clients may name a deployment as their model.",
+        "record_prompts": "Whether records of this policy hold the user's words, for eval train --from-records.",
         "target": "A limit that the bands are to be held to.",
         "examples": "The policy's own tests, run at every check and reload.",
         "order": "Groups from smallest to largest; left out: as the bands name them.",

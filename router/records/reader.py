@@ -5,11 +5,12 @@ Every call blocks and is safe from any thread; callers on an event loop use a wo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import isfinite
 
+import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection, Engine, select, tuple_
 
@@ -60,7 +61,7 @@ class SqlReader:
         return record.decode(line) if line is not None else None
 
     def export(self, since: float | None = None) -> Iterator[str]:
-        """JSON lines of the contract, oldest first, without line ends.
+        """JSON lines of the contract, oldest first, without line ends; with `feedback` where there is any.
 
         Read in chunks, each in its own short transaction: one long read would keep the write-ahead log growing.
         """
@@ -70,8 +71,9 @@ class SqlReader:
             after = query.where(tuple_(records.c.time, records.c.id) > tuple_(*key)).limit(_CHUNK)
             with self._connection() as connection:
                 rows = connection.execute(after).all()
-            for _, _, line in rows:
-                yield line
+                given = _newest(connection, [row.id for row in rows])
+            for _, identity, line in rows:
+                yield line if identity not in given else f'{line[:-1]},"feedback":{given[identity]}}}'
             if len(rows) < _CHUNK:
                 return
             key = (rows[-1].time, rows[-1].id)
@@ -90,6 +92,13 @@ class SqlReader:
                 yield connection
         except ERRORS as error:
             raise Overloaded("the records database does not answer", retry_after_s=5.0) from error
+
+
+def _newest(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+    """The newest feedback on each request that has any, whoever gave it, as JSON."""
+    query = select(feedback).where(feedback.c.request_id.in_(ids)).order_by(feedback.c.time)
+    rows = connection.execute(query).all()
+    return {r.request_id: msgspec.json.encode({"score": r.score, "label": r.label}).decode() for r in rows}
 
 
 def instant(text: str) -> float:

@@ -10,7 +10,7 @@ import httpx
 from router import record
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat
-from tests.support.rig import groups, running
+from tests.support.rig import POLICY, groups, running
 
 
 async def test_each_request_shows_in_metrics_records_and_admin_and_its_prompt_in_none(tmp_path: Path):
@@ -41,3 +41,15 @@ async def test_each_request_shows_in_metrics_records_and_admin_and_its_prompt_in
             )
             everything = b"".join(state) + metrics.encode() + (await admin.get("/admin/records")).content
             assert b"canary" not in everything
+
+
+async def test_a_policy_that_says_record_prompts_keeps_the_users_words_and_nothing_else_of_the_body(tmp_path: Path):
+    async with ScriptedServer(chat("hi")) as small:
+        files = groups({"small-a": small}, {"small": ["small-a"], "large": ["small-a"]})
+        async with running(tmp_path, files, POLICY + "record_prompts: true\n") as rig:
+            messages = [{"role": "system", "content": "canary"}, {"role": "user", "content": "What is a lock?"}]
+            await rig.ask(messages=messages)
+            await rig.ask("asked by the group's name", model="small")
+            by_group, by_policy = await rig.records(2)
+            assert (by_group.prompt, by_policy.prompt) == (None, "What is a lock?")
+            assert b"canary" not in record.encode(by_policy)

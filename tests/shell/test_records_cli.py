@@ -40,6 +40,18 @@ def test_each_record_is_one_line_that_reads_back(folder: Path, tmp_path: Path):
     assert [record.decode(line) for line in lines] == [make(n) for n in range(3)]
 
 
+def test_the_newest_feedback_on_a_request_stands_in_its_line(tmp_path: Path):
+    recorder = records.open_recorder(tmp_path / "state", records.Retention(max_age_s=None))
+    recorder.write(make(0))
+    recorder.write(make(1))
+    for tenant, time, score, label in (("a", 9.0, 0.25, "poor"), ("b", 5.0, 1.0, None)):
+        recorder.feedback(records.Feedback(request_id="r1", tenant=tenant, time=time, score=score, label=label))
+    recorder.close()
+    lines = [json.loads(line) for line in export("--out", "-", "--state", tmp_path / "state").stdout.splitlines()]
+    assert [line.get("feedback") for line in lines] == [None, {"score": 0.25, "label": "poor"}]
+    assert record.decode(json.dumps(lines[1])) == make(1)
+
+
 def test_since_takes_iso_times_and_unix_seconds(folder: Path):
     for since in ("2023-11-14T22:13:22Z", "1700000002"):
         done = export("--out", "-", "--state", folder, "--since", since)
