@@ -8,6 +8,10 @@ The pin's rules, in one place:
 - a scorer's abstention is no evidence and moves nothing;
 - a side request (title, summary) neither uses the pin nor moves it.
 
+A policy may explore: by chance, a request that nothing but its score leads to one side of an edge goes to the other.
+Nothing that a conversation already holds is touched by it, no tool loop and no side request; and only a group that may
+serve in the first one's stead anyway, as its fallback, is explored. The pin then holds a conversation where it went.
+
 State that a request carries is a pin too, whether the policy has one or not (`Session.holds`): signed thoughts under
 the rules above; encrypted reasoning at user turns as well; an answer that its maker keeps before everything else.
 """
@@ -15,13 +19,31 @@ the rules above; encrypted reasoning at user turns as well; an answer that its m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder
-from router.types import Abstain, Band, Decision, Load, NeedScore, Policy, Score, ScoreRule, Session, Signals, Target
+from router.types import (
+    Abstain,
+    Band,
+    Decision,
+    Explore,
+    Load,
+    NeedScore,
+    Policy,
+    Score,
+    ScoreRule,
+    Session,
+    Signals,
+    Target,
+)
+
+# `plan` settles ties by the first bits of the draw; what comes after these many says whether to explore, so that the
+# explored requests spread over deployments as all others do. A draw has 48 bits.
+_PLANS = 2.0**24
 
 
 class Held(Struct, frozen=True, kw_only=True):
@@ -38,11 +60,13 @@ def decide(
     scores: Mapping[str, Score | Abstain],
     session: Session | None,
     load: Load,
+    draw: float | None = None,
 ) -> Decision | NeedScore:
     """The group for one request, or which scorer to ask first; call again with its answer in `scores`.
 
-    Same arguments, same answer. `session` is what the store remembers, None where there is nothing. `load` moves
-    no decision by itself: a busy or failing group is `plan`'s to pass over.
+    Same arguments, same answer. `draw` in [0, 1) is the request's chance; without it nothing is explored. `session` is
+    what the store remembers, None where there is nothing. `load` moves no decision by itself: a busy or failing group
+    is `plan`'s to pass over.
     """
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
@@ -63,7 +87,10 @@ def decide(
     for step in steps.steps:
         if step.test is None or step.test(signals):
             if step.rule is not None:
-                return _by_score(policy, step, step.rule, scores, held)
+                made = _by_score(policy, step, step.rule, scores, held)
+                if policy.explore is None or session is not None or signals.tool_loop or signals.side_request:
+                    return made
+                return _explored(policy, policy.explore, step, step.rule, made, draw)
             group = step.route.group or policy.default
             made = Decision(policy=policy.name, route=step.route.name, group=group, why="signal", set=step.route.set)
             return _settle(policy, steps, made, held)
@@ -130,6 +157,43 @@ def _by_score(
         set=_merged(step.route.set, band.set),
     )
     return _settle(policy, ladder(policy), made, held)
+
+
+def _explored(
+    policy: Policy, explore: Explore, step: Step, rule: ScoreRule, made: Decision | NeedScore, draw: float | None
+) -> Decision | NeedScore:
+    """`made`, with the chance that its group had; or, where chance wants it, the group across the nearest edge."""
+    if isinstance(made, NeedScore) or made.why != "score" or made.score is None:
+        return made
+    band = band_of(rule.bands, made.score)[0]
+    across = _across(rule.bands, made.score, explore.within)
+    if across is None or across[0].group == band.group:
+        return made
+    other, edge = across
+    if other.group not in ladder(policy).chains.get(band.group, ()):
+        return made
+    if draw is None or (draw * _PLANS) % 1.0 >= explore.share:
+        return replace(made, propensity=1.0 - explore.share, other=other.group)
+    return replace(
+        made,
+        group=other.group,
+        why="explore",
+        threshold=edge,
+        set=_merged(step.route.set, other.set),
+        propensity=explore.share,
+        other=band.group,
+    )
+
+
+def _across(bands: tuple[Band, ...], value: float, within: float) -> tuple[Band, float] | None:
+    """The band on the other side of the edge nearest to `value`, and that edge; None where none is near."""
+    nearest: tuple[Band, float] | None = None
+    for below, above in pairwise(bands):
+        edge = below.below
+        if edge is not None and abs(value - edge) <= within:
+            within = abs(value - edge)
+            nearest = (above if value < edge else below, edge)
+    return nearest
 
 
 def band_of(bands: tuple[Band, ...], value: float) -> tuple[Band, float | None]:

@@ -69,13 +69,15 @@ def explain(
     scores: Mapping[str, Score | Abstain],
     session: Session | None,
     load: Load,
-    draw: float,
+    draw: float | None,
 ) -> Explanation:
-    """Why a request goes where it goes; the decision and plan in it are those of production for these arguments."""
-    answer = decide(policy, signals, scores, session, load)
+    """Why a request goes where it goes; the decision and plan in it are those of production for these arguments.
+
+    Without a draw nothing is explored, and ties stand as the files name the deployments."""
+    answer = decide(policy, signals, scores, session, load, draw)
     need = answer.scorer if isinstance(answer, NeedScore) else None
     decision = None if isinstance(answer, NeedScore) else answer
-    made = plan(decision, policy, config, load, signals, draw) if decision is not None else None
+    made = plan(decision, policy, config, load, signals, draw or 0.0) if decision is not None else None
     return Explanation(
         model=signals.model,
         policy=policy.name,
@@ -152,6 +154,9 @@ def _because(decision: Decision | None, need: str | None, scores: Mapping[str, S
             return f"{where}: the scorer {decision.scorer} abstained ({reason}), so the policy's default"
         case "score":
             return f"{where}: {_scored(decision)}"
+        case "explore":
+            said = f"{_scored(decision)} led to group {decision.other}"
+            return f"{where}: {said}, and chance ({decision.propensity:g}) to the other side, for evidence"
         case "pin":
             if decision.scorer is None:
                 return f"{where}: the conversation is pinned to it"

@@ -119,7 +119,7 @@ class Service:
         if request.dialect in origins.STATEFUL:
             flight.session = await origins.session(self.store, flight) or flight.session
         scores = flight.scores
-        while isinstance(step := decide(chosen, found, scores, flight.session, load), NeedScore):
+        while isinstance(step := decide(chosen, found, scores, flight.session, load, flight.draw), NeedScore):
             prompt = Prompt(text=flight.text, signals=found)
             scores[step.scorer] = await self._score(flight, step.scorer, prompt)
         flight.decision = step

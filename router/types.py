@@ -148,7 +148,7 @@ class NeedScore(Struct, frozen=True, kw_only=True):
     scorer: str
 
 
-Why = Literal["signal", "score", "default", "abstain", "pin", "asked"]
+Why = Literal["signal", "score", "explore", "default", "abstain", "pin", "asked"]
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -164,6 +164,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     set: Mapping[str, Any] = {}
     deployment: str | None = None  # preferred deployment (a pin, or the client asked for it)
     only: bool = False  # no other deployment may serve: the client named it
+    propensity: float = 1.0  # the chance that this group had, where the policy explores
+    other: str | None = None  # the group that had the rest of the chance
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -346,6 +348,15 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explore:
+    """A share of the requests whose score is near an edge goes to the other side of it, so that there is evidence."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    share: float
+    within: float = 0.1  # how near: distance of the score from the edge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """The policy's own test: these signals and scores must lead to this route and group."""
 
@@ -370,6 +381,7 @@ class Policy:
     allow_deployments: bool = False  # may a client name a deployment directly
     record_prompts: bool = False  # records of this policy hold the user's words
     target: Mapping[str, Any] | None = None
+    explore: Explore | None = None
     examples: tuple[Example, ...] = ()
     order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them
 

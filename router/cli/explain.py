@@ -43,7 +43,7 @@ class Question(Struct, frozen=True, kw_only=True):
     scores: Mapping[str, Score | Abstain]
     session: Session | None = None
     load: Load = Load()
-    draw: float = 0.0
+    draw: float | None = None
     features: Mapping[str, list[tuple[str, float]]] = {}
     recorded: Decision | None = None
 

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import pairwise
 from typing import Final
 
 from router.errors import Mistake
+from router.policy import chain_of
 from router.policy_files.conditions import check_when, implies
 from router.policy_files.onto import suggestion
 from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import mapping
-from router.types import Band, Deployment, Policy, ScorerSpec, ScoreRule
+from router.types import Band, Deployment, Explore, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -44,6 +46,8 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
             yield document.mistake(("order", index), "this group is in the order already; remove one")
     if policy.target is not None:
         yield from _check_target(document, policy.target)
+    if policy.explore is not None:
+        yield from _check_explore(document, policy, policy.explore)
 
 
 def warnings(document: Document, policy: Policy) -> Iterator[Mistake]:
@@ -160,6 +164,23 @@ def _check_fallback(document: Document, policy: Policy) -> Iterator[Mistake]:
                 yield document.mistake(path, "a group cannot fall back on itself; its deployments are all tried first")
             elif other in others[:index]:
                 yield document.mistake(path, "this group is in the list already; remove one")
+
+
+def _check_explore(document: Document, policy: Policy, explore: Explore) -> Iterator[Mistake]:
+    """A share that leaves the first group more likely than the other, and an edge that may be crossed."""
+    if not 0 < explore.share <= 0.5:
+        yield document.mistake(("explore", "share"), "must be more than 0 and at most 0.5")
+    if not 0 < explore.within <= 1:
+        yield document.mistake(("explore", "within"), "must be more than 0 and at most 1")
+    edges = [pair for route in policy.routes if route.score for pair in pairwise(route.score.bands)]
+    crossings = [(a.group, b.group) for one, other in edges for a, b in ((one, other), (other, one))]
+    if not any(a != b and b in chain_of(policy, a) for a, b in crossings):
+        yield document.mistake(
+            ("explore",),
+            "nothing is explored: only a group's fallback is, and no band falls back on the band beside it; "
+            "add fallback, or remove explore",
+            at_key=True,
+        )
 
 
 def _check_target(document: Document, target: Mapping[str, object]) -> Iterator[Mistake]:

@@ -25,6 +25,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "allow_deployments": "Whether clients may name a deployment as their model.",
         "record_prompts": "Whether records of this policy hold the user's words, for eval train --from-records.",
         "target": "A limit that the bands are to be held to.",
+        "explore": "A share of requests that goes to the other side of the edge by chance, for evidence.",
         "examples": "The policy's own tests, run at every check and reload.",
         "order": "Groups from smallest to largest; left out: as the bands name them.",
     },
@@ -81,6 +82,10 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "ttl": "How long after its last request a conversation stays pinned: 90s, 1h, 2d or seconds.",
         "ttl_s": "The same in seconds.",
         "upgrade": "When a pinned conversation may move: up at a user turn, never, or freely at a user turn.",
+    },
+    "Explore": {
+        "share": "The share of the requests near an edge, above 0 and at most 0.5.",
+        "within": "How far from the edge a score may be; left out: 0.1.",
     },
     "Example": {
         "given": "Signals of the imagined request; those left out have their defaults.",

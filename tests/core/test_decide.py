@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from router.decide import decide, remember
 from router.policy import Asked, order
+from router.service import draw_of
 from router.types import (
     Abstain,
     Band,
     Decision,
+    Explore,
     Load,
     NeedScore,
     Pin,
@@ -69,6 +71,77 @@ def decided(
 
 def pinned(group: str, route: str = "difficulty") -> Session:
     return Session(id="c", group=group, deployment=f"{group}-a", route=route)
+
+
+# --- exploring -------------------------------------------------------------------------------------------
+
+EXPLORING = replace(POLICY, explore=Explore(share=0.1, within=0.1), fallback={"small": ("large",), "large": ("small",)})
+
+
+def explored(value: float, draw: float | None, policy: Policy = EXPLORING, signals: Signals = PLAIN, **more: Any):
+    made = decide(policy, signals, score(value), more.get("session"), NOW, draw)
+    assert isinstance(made, Decision)
+    return made
+
+
+def later_bits(share: float) -> float:
+    """A draw whose bits after the first 24 say `share`."""
+    return 0.5 + share / 2**24
+
+
+def test_chance_sends_a_share_across_the_edge_and_the_decision_says_how_likely_that_was():
+    there = explored(0.4, later_bits(0.05))
+    assert (there.why, there.route, there.group, there.other, there.propensity) == (
+        "explore", "difficulty", "large", "small", 0.1,
+    )  # fmt: skip
+    assert there.set == {"seed": 1, "reasoning_effort": "high"}
+    back = explored(0.45, later_bits(0.05))
+    assert (back.why, back.group, back.other, back.set) == ("explore", "small", "large", {"seed": 1})
+    stayed = explored(0.4, later_bits(0.11))
+    assert (stayed.why, stayed.group, stayed.other, stayed.propensity) == ("score", "small", "large", 0.9)
+
+
+def test_without_a_draw_nothing_is_explored_but_the_chances_are_told():
+    made = explored(0.4, None)
+    assert (made.why, made.group, made.propensity) == ("score", "small", 0.9)
+
+
+def test_a_policy_that_does_not_explore_decides_as_if_there_were_no_chance():
+    assert explored(0.4, later_bits(0.0), POLICY) == decided(scores=score(0.4))
+    assert decided(scores=score(0.4)).propensity == 1.0
+
+
+@pytest.mark.parametrize("value", [0.31, 0.53, 0.9, 0.0])
+def test_a_score_far_from_the_edge_is_not_explored(value: float):
+    assert explored(value, later_bits(0.0)) == decided(scores=score(value))
+
+
+def test_nothing_is_explored_in_a_tool_loop_a_side_request_or_a_conversation_that_is_remembered():
+    for signals in (Signals(tool_loop=True), Signals(side_request=True)):
+        assert explored(0.4, later_bits(0.0), signals=signals).propensity == 1.0
+    for session in (pinned("small"), pinned("gone"), Session(id="c")):
+        assert explored(0.4, later_bits(0.0), session=session).propensity == 1.0
+
+
+def test_a_signal_an_abstention_and_a_name_are_not_left_to_chance():
+    for signals, scores in ((Signals(has_images=True), {}), (PLAIN, abstain())):
+        made = decide(EXPLORING, signals, scores, None, NOW, later_bits(0.0))
+        assert isinstance(made, Decision)
+        assert made.propensity == 1.0
+
+
+def test_only_a_groups_own_fallback_is_explored():
+    """Where no failure may lead a request, as out of a region, chance leads none."""
+    one_way = replace(EXPLORING, fallback={"small": ("large",)})
+    assert explored(0.4, later_bits(0.0), one_way).group == "large"
+    assert explored(0.45, later_bits(0.0), one_way) == decided(one_way, scores=score(0.45))
+
+
+def test_the_explored_share_is_the_share_that_was_asked_for_and_spreads_over_deployments():
+    draws = [draw_of(f"request-{i}") for i in range(20_000)]
+    there = [draw for draw in draws if explored(0.4, draw).why == "explore"]
+    assert len(there) / len(draws) == pytest.approx(0.1, abs=0.01)
+    assert sum(draw < 0.5 for draw in there) / len(there) == pytest.approx(0.5, abs=0.05)
 
 
 # --- routes and scores -----------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from router.types import (
     Config,
     Decision,
     Deployment,
+    Explore,
     Group,
     Load,
     Policy,
@@ -183,3 +184,18 @@ def test_a_copy_of_the_policy_explains_the_same():
     assert explain(CONFIG, copy, Signals(), SCORED, None, NOW, 0.2) == explain(
         CONFIG, POLICY, Signals(), SCORED, None, NOW, 0.2
     )
+
+
+def test_an_explored_request_says_where_its_score_led_and_that_chance_sent_it_elsewhere():
+    exploring = replace(POLICY, explore=Explore(share=0.02))
+    near = {"d": Score(scorer="d", value=0.4)}
+    told = explain(CONFIG, exploring, Signals(model="auto"), near, None, NOW, 0.5)
+    assert told.decision is not None
+    assert (told.decision.why, told.decision.group) == ("explore", "large")
+    assert told.because == (
+        "group large: score 0.400 of d, threshold 0.42 led to group small, "
+        "and chance (0.02) to the other side, for evidence"
+    )
+    without = explain(CONFIG, exploring, Signals(model="auto"), near, None, NOW, None)
+    assert without.decision is not None
+    assert without.decision.group == "small"

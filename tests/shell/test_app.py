@@ -9,9 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from router.decide import decide
+from router.types import Load
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat
-from tests.support.rig import Rig, groups, running
+from tests.support.rig import POLICY, Rig, groups, running
 
 CHAT = "/v1/chat/completions"
 ASK = [{"role": "user", "content": "hello"}]
@@ -244,3 +246,23 @@ async def test_feedback_is_kept_beside_its_record(rig: Rig) -> None:
     assert (kept.score, kept.label) == (0.75, "resolved")
     for bad in ({}, {"request_id": "r", "score": 2}, {"request_id": 1, "score": 0.5}):
         says(await rig.client.post("/v1/feedback", content=json.dumps(bad)), 400, "invalid_request")
+
+
+async def test_an_explored_share_goes_across_the_edge_and_its_record_decides_the_same_again(tmp_path: Path):
+    async with ScriptedServer(chat("hi")) as upstream:
+        config = groups({"a": upstream, "b": upstream}, {"small": ["a"], "large": ["b"]})
+        async with running(tmp_path, config, policy=POLICY + "explore: {share: 0.5, within: 0.2}\n") as rig:
+            for number in range(24):
+                await rig.ask(f"question {number}", score=0.4)
+            await rig.ask("far from the edge", score=0.1)
+            records = await rig.records(25)
+            policy = rig.gateway.snapshot.config.policies["default"]
+    decisions = [r.decision for r in records if r.decision is not None]
+    assert {(d.why, d.group, d.other, d.propensity) for d in decisions} == {
+        ("explore", "large", "small", 0.5),
+        ("score", "small", "large", 0.5),
+        ("score", "small", None, 1.0),
+    }
+    for one in records:
+        assert one.signals is not None
+        assert decide(policy, one.signals, one.scores, one.pinned, one.load or Load(), one.draw) == one.decision

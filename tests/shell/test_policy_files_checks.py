@@ -52,6 +52,25 @@ POLICIES = {
         "routes[1].name",
         "another route above has this name",
     ),
+    "exploring where no fallback leads": (
+        route("{name: x, score: {scorer: lexical, bands: [{below: 0.5, group: small}, {group: large}]}}").replace(
+            "routes:", "^explore: {share: 0.1}\nroutes:"
+        ),
+        "explore",
+        "only a group's fallback is",
+    ),
+    "exploring more than half": (
+        policy("fallback: {small: [large]}", "explore: {share: ^0.6}")
+        + "routes: [{name: x, score: {scorer: lexical, bands: [{below: 0.5, group: small}, {group: large}]}}]\n",
+        "explore.share",
+        "at most 0.5",
+    ),
+    "exploring at no distance": (
+        policy("fallback: {small: [large]}", "explore: {share: 0.5, within: ^0}")
+        + "routes: [{name: x, score: {scorer: lexical, bands: [{below: 0.5, group: small}, {group: large}]}}]\n",
+        "explore.within",
+        "more than 0",
+    ),
     "one band": (
         route("{name: a, score: {scorer: lexical, bands: ^[{group: small}]}}"),
         "routes[0].score.bands",
