@@ -21,7 +21,7 @@ import uvicorn
 import uvloop
 from msgspec import Struct
 
-from router import admin, logs, policy_files, records, snapshots, state, store
+from router import admin, history, logs, policy_files, records, snapshots, state, store
 from router.app import App, rest
 from router.errors import ConfigError
 from router.flight import Snapshot
@@ -80,6 +80,7 @@ class Gateway:
             snapshot, store.build(self.options.redis or config.store), self.recorder, self.metrics, self.health
         )
         self.metrics.config(snapshot.generation, ok=True)
+        await self._keep("start")
 
     @property
     def snapshot(self) -> Snapshot:
@@ -106,6 +107,7 @@ class Gateway:
                         log.info("the files are again those of configuration %s, which is in force", config.digest[:12])
                     self.config_ok, self.last_error = True, None
                     self.metrics.config(old.generation, ok=True)
+                    await self._keep("reload")
                     return True
                 new = await snapshots.build(config, old)
                 await snapshots.ready(new, old)
@@ -125,7 +127,16 @@ class Gateway:
             task = self._last_retired = asyncio.create_task(_retire(self._last_retired, old, new))
             self._retiring.add(task)
             task.add_done_callback(self._retiring.discard)
+            await self._keep("reload")
             return True
+
+    async def _keep(self, how: history.How) -> None:
+        """The files in force, for `history` and `rollback`; without them requests are served all the same."""
+        folder, config = state.folder(self.options.state), self.options.config
+        try:
+            await asyncio.to_thread(history.keep, folder, config, self.snapshot.config.digest, how, time.time())
+        except (OSError, ConfigError) as error:
+            log.error("history: this configuration is not kept (%s)", error)
 
     async def watch(self) -> None:
         """Reload when the files change, until cancelled."""

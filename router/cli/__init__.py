@@ -19,6 +19,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("router.cli.serve", "Run the gateway."),
     "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
+    "history": ("router.cli.history", "List the configurations that were in force."),
+    "rollback": ("router.cli.rollback", "Write an earlier configuration back."),
     "records": ("router.cli.records", "Export the records of requests."),
     "bench": ("evals.bench.command", "Measure the gateway's overhead, as ratios."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),
