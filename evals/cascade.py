@@ -6,7 +6,6 @@ anything the prompt tells. The answers are compared as text, so letters, numbers
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,13 +27,13 @@ from evals.fit import (
     row_folds,
     standing,
 )
+from router.scorers import cascade as shared
 from router.scorers import heads
-from router.scorers.features import DENSE, OPTIONS, SURFACE, Features
+from router.scorers.features import OPTIONS, SURFACE, Features
 from router.scorers.heads import Gate, Head, Model
 
 PROMPT_VIEWS = 2
 _FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
-_KEPT = [DENSE.index(n) for n in ("options", "log_chars", "numbers", "formula_share", "negation", "option_numeric")]
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -67,27 +66,8 @@ def told(pair: Pair, answer: str, scouts: Sequence[str]) -> Told:
 
 
 def agreement(t: Told) -> Floats:
-    """How the answers of a row agree: shares, counts, and each scout by itself."""
-    rows: list[list[float]] = []
-    for i, weak in enumerate(t.weak):
-        others = [s[i] for s in t.scouts]
-        given = [o for o in others if o]
-        votes = Counter([a for a in (weak, *others) if a])
-        most = max(votes.values(), default=0)
-        same = [float(bool(weak) and o == weak) for o in others]
-        rows.append(
-            [
-                sum(same) / len(others),
-                float(len(votes)),
-                float(most),
-                float(bool(weak) and votes[weak] == most),
-                max((n for a, n in votes.items() if a != weak), default=0) / len(others),
-                float(not weak),
-                float(len(given)),
-                *same,
-            ]
-        )
-    return np.array(rows)
+    """How the answers of each row agree, as the scorer that serves sees it."""
+    return np.array([shared.agreement(weak, [s[i] for s in t.scouts]) for i, weak in enumerate(t.weak)])
 
 
 def _prompt_fits(n: int) -> list[Fit]:
@@ -95,7 +75,7 @@ def _prompt_fits(n: int) -> list[Fit]:
 
 
 def _rows(x: Examples, agreed: Floats, prompt: Sequence[Floats]) -> Examples:
-    dense = np.column_stack([agreed, *prompt, x.dense[:, _KEPT]]).astype(np.float32)
+    dense = np.column_stack([agreed, *prompt, x.dense[:, shared.KEPT]]).astype(np.float32)
     features = [Features(f.reading, f.options, d) for f, d in zip(x.features, dense, strict=True)]
     return Examples(x.prompts, features)
 
@@ -116,13 +96,13 @@ class Cascade(Struct, frozen=True, kw_only=True):
 
     def save(self, directory: Path) -> None:
         heads.dump(self.prompt, directory)
-        heads.dump(self.joint, directory / "cascade")
+        heads.dump(self.joint, directory / shared.JOINT)
 
 
 def read(directory: Path) -> Cascade:
     """A cascade that `save` wrote. Raises `BadData`."""
     try:
-        return Cascade(prompt=heads.load(directory), joint=heads.load(directory / "cascade"))
+        return Cascade(prompt=heads.load(directory), joint=heads.load(directory / shared.JOINT))
     except (heads.Incompatible, OSError) as e:
         raise BadData(f"{directory} is not a cascade artifact: {e}") from e
 

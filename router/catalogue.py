@@ -100,6 +100,7 @@ async def decision(service: Service, dialect: Dialect, body: bytes, caller: Call
         "score": found.score,
         "threshold": found.threshold,
         "why": found.why,
+        "then": found.then,
         "explanation": msgspec.to_builtins(told),
     }
 

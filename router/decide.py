@@ -12,6 +12,9 @@ A policy may explore: by chance, a request that nothing but its score leads to o
 Nothing that a conversation already holds is touched by it, no tool loop and no side request; and only a group that may
 serve in the first one's stead anyway, as its fallback, is explored. The pin then holds a conversation where it went.
 
+A cascade is decided twice: before the first answer it names both groups, and with what was `checked` of that answer
+the one that serves. Within a tool loop the pin holds, so nothing is verified there.
+
 State that a request carries is a pin too, whether the policy has one or not (`Session.holds`): signed thoughts under
 the rules above; encrypted reasoning at user turns as well; an answer that its maker keeps before everything else.
 """
@@ -25,10 +28,13 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from router.cascade import concluded
 from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder
 from router.types import (
     Abstain,
     Band,
+    Cascade,
+    Checked,
     Decision,
     Explore,
     Load,
@@ -61,12 +67,13 @@ def decide(
     session: Session | None,
     load: Load,
     draw: float | None = None,
+    checked: Checked | None = None,
 ) -> Decision | NeedScore:
     """The group for one request, or which scorer to ask first; call again with its answer in `scores`.
 
     Same arguments, same answer. `draw` in [0, 1) is the request's chance; without it nothing is explored. `session` is
     what the store remembers, None where there is nothing. `load` moves no decision by itself: a busy or failing group
-    is `plan`'s to pass over.
+    is `plan`'s to pass over. `checked` is what was found of a cascade's first answer, None before there is one.
     """
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
@@ -91,6 +98,9 @@ def decide(
                 if policy.explore is None or session is not None or signals.tool_loop or signals.side_request:
                     return made
                 return _explored(policy, policy.explore, step, step.rule, made, draw)
+            if step.route.cascade is not None:
+                made = _settle(policy, steps, _by_cascade(policy, step, step.route.cascade, signals), held)
+                return made if checked is None or made.then is None else concluded(made, step.route.cascade, checked)
             group = step.route.group or policy.default
             made = Decision(policy=policy.name, route=step.route.name, group=group, why="signal", set=step.route.set)
             return _settle(policy, steps, made, held)
@@ -196,6 +206,19 @@ def _across(bands: tuple[Band, ...], value: float, within: float) -> tuple[Band,
     return nearest
 
 
+def _by_cascade(policy: Policy, step: Step, cascade: Cascade, signals: Signals) -> Decision:
+    """To the first group; embeddings hold nothing to verify, so there it is as if the route named that group."""
+    verified = signals.dialect != "embeddings"
+    return Decision(
+        policy=policy.name,
+        route=step.route.name,
+        group=cascade.first,
+        why="cascade" if verified else "signal",
+        set=step.route.set,
+        then=cascade.then if verified else None,
+    )
+
+
 def band_of(bands: tuple[Band, ...], value: float) -> tuple[Band, float | None]:
     """The first band that `value` lies below the edge of, and that edge; for the last band its lower edge."""
     edge: float | None = None
@@ -255,7 +278,9 @@ def _set_of(policy: Policy, held: Held) -> Mapping[str, Any]:
             if route.score is not None:
                 band = next((b for b in reversed(route.score.bands) if b.group == held.group), None)
                 return _merged(route.set, band.set) if band is not None else {}
-            return route.set if route.group == held.group else {}
+            cascade = route.cascade
+            led = (route.group,) if cascade is None else (cascade.first, cascade.then)
+            return route.set if held.group in led else {}
     return {}
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from router.decide import decide, pinned
 from router.plan import plan, survey
 from router.policy import Asked, Check, Selection, examine, ladder, wording
 from router.types import (
     Abstain,
+    Checked,
     Config,
     Decision,
     Load,
@@ -60,6 +62,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     because: str
     plan: Plan | None
     deployments: tuple[Considered, ...]
+    checked: Checked | None = None
 
 
 def explain(
@@ -70,11 +73,12 @@ def explain(
     session: Session | None,
     load: Load,
     draw: float | None,
+    checked: Checked | None = None,
 ) -> Explanation:
     """Why a request goes where it goes; the decision and plan in it are those of production for these arguments.
 
     Without a draw nothing is explored, and ties stand as the files name the deployments."""
-    answer = decide(policy, signals, scores, session, load, draw)
+    answer = decide(policy, signals, scores, session, load, draw, checked)
     need = answer.scorer if isinstance(answer, NeedScore) else None
     decision = None if isinstance(answer, NeedScore) else answer
     made = plan(decision, policy, config, load, signals, draw or 0.0) if decision is not None else None
@@ -88,6 +92,7 @@ def explain(
         need=need,
         decision=decision,
         because=_because(decision, need, scores),
+        checked=checked,
         plan=made,
         deployments=tuple(_considered(decision, policy, config, load, signals, made)) if decision and made else (),
     )
@@ -109,6 +114,8 @@ def _tested(policy: Policy, signals: Signals, session: Session | None) -> Iterat
 
 
 def _leads(route: Route) -> str:
+    if route.cascade is not None:
+        return f"group {route.cascade.first}, verified, else {route.cascade.then}"
     if route.score is None:
         return f"group {route.group}"
     bands = ", ".join(
@@ -157,6 +164,12 @@ def _because(decision: Decision | None, need: str | None, scores: Mapping[str, S
         case "explore":
             said = f"{_scored(decision)} led to group {decision.other}"
             return f"{where}: {said}, and chance ({decision.propensity:g}) to the other side, for evidence"
+        case "cascade":
+            return f"{where} first, by route {decision.route}; if its answer does not pass, group {decision.then}"
+        case "verified":
+            return f"{where}: its answer passed the checks of route {decision.route}"
+        case "escalated":
+            return f"{where}: the first answer did not pass {decision.check} of route {decision.route}"
         case "pin":
             if decision.scorer is None:
                 return f"{where}: the conversation is pinned to it"
@@ -200,6 +213,8 @@ def render(explanation: Explanation) -> str:
     for name, score in explanation.scores.items():
         said = f"{score.value:.3f}" if isinstance(score, Score) else f"abstained ({score.reason})"
         lines.append(f"score     {name}: {said}")
+    if (found := explanation.checked) is not None:
+        lines.append("checked   " + " ".join(f"{k}={v}" for k, v in asdict(found).items() if v is not None))
     lines.append(f"decision  {explanation.because}")
     if explanation.decision is not None and explanation.decision.set:
         lines.append("set       " + ", ".join(f"{k}={v!r}" for k, v in explanation.decision.set.items()))

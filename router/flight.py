@@ -7,7 +7,7 @@ end. No I/O and no decisions here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -15,11 +15,12 @@ from msgspec import Struct
 from router.exchange import Headers
 from router.policy import Selection
 from router.record import Book
-from router.seams import Meter, Scorer, Upstream
+from router.seams import Meter, Reply, Scorer, Upstream
 from router.types import (
     Abstain,
     Attempt,
     Caller,
+    Checked,
     Config,
     Decision,
     Deployment,
@@ -130,6 +131,9 @@ class Flight:
         self.left_out = False  # some of it is not for the deployment in turn
         self.made: list[str] = []  # state that the answer leaves with the client
         self.forwarded: Mapping[str, str] = {}
+        self.listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
+        self.checked: Checked | None = None  # what it found
+        self.settled = True  # who answers is known: not while a cascade's first answer is held back
         self.attempts: list[Attempt] = []  # those that ended
         self.tries = 0  # those that began
         self.target: Target | None = None
@@ -163,6 +167,11 @@ class Flight:
 
     def last_content(self, now: float) -> None:
         self._last_at = now
+
+    def released(self, now: float) -> None:
+        """An answer that was held back goes out in one piece: its tokens have no pace; waiting was the upstreams'."""
+        self._first_at = self._committed_at = now
+        self._last_at = None
 
     @property
     def attempt_ttft_s(self) -> float | None:
@@ -218,6 +227,8 @@ class Flight:
         if decision is None:
             return own
         group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
+        if not self.settled:
+            return own + self.snapshot.headers(decision.policy, decision.route, group, deployment)[:2]
         own += self.snapshot.headers(decision.policy, decision.route, group, deployment)
         if decision.score is not None:
             own.append((b"x-pointsman-score", b"%.4f" % decision.score))

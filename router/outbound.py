@@ -59,6 +59,8 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     translation: Translation | None = None
     if fields and dialect in SHAPES and (dialect, request.dialect) != ("chat", "chat"):
         request, fields, flight.unset = placed(request, dialect, fields)
+    if flight.listen is not None and deployment.logprobs and dialect == "chat":
+        fields = {**fields, "logprobs": True}
     if dialect == request.dialect:
         body = outgoing(request, deployment.model, usage=deployment.stream_usage, fields=fields)
         if dialect == "chat":

@@ -24,7 +24,7 @@ from router.errors import (
     UpstreamError,
     UpstreamStatus,
 )
-from router.policy import Selection, chain_of
+from router.policy import Selection, chain_of, first_groups
 from router.types import Attempt, Config, Decision, Deployment, Dialect, Load, Plan, Signals, Target
 
 MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
@@ -86,7 +86,7 @@ def survey(decision: Decision, policy: Selection, config: Config, load: Load, si
     able: list[tuple[str, tuple[str, ...]]] = []
     refusals: list[Refusal] = []
     seen: set[str] = set()
-    for group in chain_of(policy, decision.group):
+    for group in _line(policy, decision):
         known = config.groups.get(group)
         names: tuple[str, ...] = known.deployments if known is not None else ()
         if decision.only:
@@ -105,6 +105,14 @@ def survey(decision: Decision, policy: Selection, config: Config, load: Load, si
         if can:
             able.append((group, tuple(can)))
     return Survey(able=tuple(able), refusals=tuple(refusals))
+
+
+def _line(policy: Selection, decision: Decision) -> tuple[str, ...]:
+    """The groups to try in order. A cascade's second group stands in for the first where none of that can answer."""
+    if decision.then is None:
+        return chain_of(policy, decision.group)
+    firsts = first_groups(policy, decision.group, decision.then)
+    return tuple(dict.fromkeys((*firsts, *chain_of(policy, decision.then))))
 
 
 def _bar(name: str, deployment: Deployment | None, load: Load, signals: Signals) -> Bar | None:
@@ -270,8 +278,10 @@ _READ = 8192  # bytes of an error body that are searched
 def after(plan_: Plan, attempts: Sequence[Attempt], error: PointsmanError, config: Config) -> Target | None:
     """The target to try after `error` ended the last of `attempts`, or None: the request ends with that error.
 
-    Only for failures before the commit point. An overflow goes once to a window that is larger.
+    Only for failures before the commit point. An overflow goes once to a window that is larger. Of a cascade's calls
+    those that failed count: scouts are no attempts to answer, and a first answer that was rejected has not failed.
     """
+    attempts = [a for a in attempts if a.error is not None and not a.scout]
     if not attempts or len(attempts) >= MAX_ATTEMPTS:
         return None
     fault = fault_of(error)

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, Literal, cast
 
 from msgspec import Struct
 
 from router.errors import UnknownModel
-from router.types import Config, Pin, Policy, Range, Route, ScoreRule, Signals, When
+from router.types import Cascade, Config, Pin, Policy, Range, Route, ScoreRule, Signals, When
 
 Test = Callable[[Signals], bool]
 
@@ -144,7 +144,14 @@ def leads(route: Route) -> tuple[str, ...]:
     """Groups that a route may lead to, in the order it names them."""
     bands = route.score.bands if route.score is not None else ()
     own = (route.group,) if route.group is not None else ()
-    return tuple(dict.fromkeys((*own, *(b.group for b in bands))))
+    both = (route.cascade.first, route.cascade.then) if route.cascade is not None else ()
+    return tuple(dict.fromkeys((*own, *(b.group for b in bands), *both)))
+
+
+def cascade(policy: Selection, route: str) -> Cascade | None:
+    """The cascade of a route, by the route's name."""
+    routes = () if isinstance(policy, Asked) else policy.routes
+    return next((one.cascade for one in routes if one.name == route), None)
 
 
 def reach(policy: Policy) -> tuple[str, ...]:
@@ -163,6 +170,11 @@ def chain_of(policy: Selection, group: str) -> tuple[str, ...]:
     return ladder(policy).chains.get(group) or _chain(policy, group)
 
 
+def first_groups(policy: Selection, first: str, then: str) -> tuple[str, ...]:
+    """Those whose answer a cascade verifies: `first` and its fallbacks, as far as they stand before `then`."""
+    return tuple(takewhile(lambda group: group != then, chain_of(policy, first)))
+
+
 def _chain(policy: Policy, group: str) -> tuple[str, ...]:
     seen = [group]
     for one in seen:  # grows while it is walked: breadth first
@@ -171,11 +183,11 @@ def _chain(policy: Policy, group: str) -> tuple[str, ...]:
 
 
 def order(policy: Policy) -> tuple[str, ...]:
-    """Groups from smallest to largest: as the policy says, else as its bands name them, then its default."""
+    """Groups from smallest to largest: as the policy says, else as bands and cascades name them, then its default."""
     if policy.order:
         return policy.order
-    bands = chain.from_iterable(r.score.bands for r in policy.routes if r.score is not None)
-    return tuple(dict.fromkeys((*(b.group for b in bands), policy.default)))
+    named = chain.from_iterable(leads(r) for r in policy.routes if r.group is None)
+    return tuple(dict.fromkeys((*named, policy.default)))
 
 
 def ladder(policy: Policy) -> Ladder:

@@ -18,6 +18,7 @@ from router.types import (
     Abstain,
     Attempt,
     Caller,
+    Checked,
     Config,
     Decision,
     Dialect,
@@ -39,6 +40,7 @@ OTHER = "other"  # stands for every model name that no configuration knows
 # A policy may match on any header, but a record keeps no credential.
 _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
 _PROMPT_PART = 8_000  # characters that are kept of each end of a prompt
+_CASCADED = ("cascade", "verified", "escalated")
 _FAR_OFF_S = 1e12  # monotonic seconds that no process reaches
 
 
@@ -72,6 +74,11 @@ def book(config: Config) -> Book:
         for group in config.groups:
             chain = (g for g in chain_of(policy, group) if g in config.groups)
             considered[f"{name}/{group}"] = frozenset(d for g in chain for d in config.groups[g].deployments)
+        for pair in (r.cascade for r in policy.routes if r.cascade is not None):
+            both = considered.get(f"{name}/{pair.first}", frozenset()) | considered.get(
+                f"{name}/{pair.then}", frozenset()
+            )
+            considered[f"{name}/{pair.first}"] = considered[f"{name}/{pair.then}"] = both
     for name, asked in config.groups.items():
         considered[f"{ASKED}/{name}"] = frozenset(asked.deployments)
     names = frozenset((*config.models, *config.groups, *config.deployments))
@@ -142,6 +149,7 @@ def build(
     pinned: Session | None = None,
     load: Load | None = None,
     prompt: str | None = None,
+    checked: Checked | None = None,
 ) -> Record:
     """The record of one request, however far it came; `time` is Unix seconds.
 
@@ -155,6 +163,10 @@ def build(
     usage = usage if usage is not None else Usage()
     server = _serving(attempts, partial)
     price = book.prices.get(server.deployment) if server is not None else None
+    spent = cost(usage, price) if price is not None else None
+    if decision is not None and decision.why in _CASCADED:
+        attempts = tuple([_priced(attempt, book) for attempt in attempts])
+        spent = _spent(attempts)
     groups = book.dearest.get(name) if server is not None else None
     if load is not None and decision is not None:
         load = _narrow(load, book.groups.get(f"{name}/{decision.group}"))
@@ -171,7 +183,7 @@ def build(
         decision=decision,
         attempts=attempts,
         usage=usage,
-        cost=cost(usage, price) if price is not None else None,
+        cost=spent,
         cost_large=cost_large(usage, groups) if groups is not None else None,
         timing=timing if timing is not None else Timing(),
         outcome=outcome,
@@ -181,7 +193,22 @@ def build(
         pinned=pinned,
         load=load,
         prompt=_kept(prompt) if prompt is not None else None,
+        checked=checked,
     )
+
+
+def _priced(attempt: Attempt, book: Book) -> Attempt:
+    price = book.prices.get(attempt.deployment)
+    if attempt.usage is None or price is None:
+        return attempt
+    return msgspec.structs.replace(attempt, cost=cost(attempt.usage, price))
+
+
+def _spent(attempts: tuple[Attempt, ...]) -> float | None:
+    """What all calls of a cascade cost together; None where one that was paid for has no known price."""
+    costs = [attempt.cost for attempt in attempts if attempt.usage is not None]
+    known = [spent for spent in costs if spent is not None]
+    return sum(known) if len(known) == len(costs) else None
 
 
 def _kept(prompt: str) -> str:

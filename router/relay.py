@@ -146,6 +146,8 @@ class Relay:
         codec: Codec,
     ) -> None:
         reply = await flight.snapshot.upstreams[deployment.name].open(call)
+        if flight.listen is not None:
+            reply = flight.listen(deployment, reply)
         try:
             flight.watch.alive()
             flight.status = reply.status

@@ -36,6 +36,7 @@ from router.types import (
     Session,
     Signals,
 )
+from router.verified import Verifier
 from router.watch import Ticker, Watch
 
 log = logging.getLogger("pointsman.service")
@@ -58,6 +59,7 @@ class Service:
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
         self._ticker = Ticker()
+        self._verifier = Verifier(self._relay, health, self._ticker, self._score)
 
     async def serve(
         self, dialect: Dialect, codec: Codec, body: bytes, caller: Caller, exchange: Exchange, started: float
@@ -97,7 +99,10 @@ class Service:
             flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
         await self.decide(flight)
         flight.forwarded = forwarded(flight.caller.headers)
-        await self._relay.run(flight, exchange, codec)
+        if flight.decision is not None and flight.decision.then is not None:
+            await self._verifier.run(flight, exchange, codec)
+        else:
+            await self._relay.run(flight, exchange, codec)
         await self._remember(flight)
 
     async def decide(self, flight: Flight) -> Decision:
@@ -227,6 +232,7 @@ class Service:
             pinned=flight.session,
             load=flight.load,
             prompt=flight.prompt,
+            checked=flight.checked,
         )
         self.metrics.observe(written)
         self.recorder.write(written)

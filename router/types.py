@@ -119,10 +119,12 @@ class Signals(Struct, frozen=True, kw_only=True):
 
 
 class Prompt(Struct, frozen=True, kw_only=True):
-    """What a scorer sees: the last real user text and the signals."""
+    """What a scorer sees: the last real user text and the signals; in a cascade what was answered, too."""
 
     text: str
     signals: Signals
+    answer: str = ""  # what the first answer comes to, as bare text; "" = nothing that can be compared
+    scouts: tuple[str, ...] | None = None  # the same of each scout; None = there is no answer yet
 
 
 # --- the decision ----------------------------------------------------------------------------------------
@@ -148,7 +150,23 @@ class NeedScore(Struct, frozen=True, kw_only=True):
     scorer: str
 
 
-Why = Literal["signal", "score", "explore", "default", "abstain", "pin", "asked"]
+class Checked(Struct, frozen=True, kw_only=True):
+    """What was found of a cascade's first answer. None: it could not be told, or was not looked at."""
+
+    empty: bool = False
+    refused: bool = False
+    valid: bool | None = True  # the JSON asked for, or the arguments of its tool calls; True where there is neither
+    logprob: float | None = None  # mean log-probability of its tokens
+    scouts: int = 0  # asked
+    heard: int = 0  # those whose answer can be compared with it
+    agreed: int = 0  # those that said the same
+    score: float | None = None  # chance that it will not do
+
+
+Check = Literal["not_empty", "no_refusal", "valid_json", "logprob_at_least", "agreement_at_least", "score_below"]
+
+# A cascade is decided twice: "cascade" before its first answer, "verified" or "escalated" by what was found of it.
+Why = Literal["signal", "score", "explore", "default", "abstain", "pin", "asked", "cascade", "verified", "escalated"]
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -166,6 +184,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     only: bool = False  # no other deployment may serve: the client named it
     propensity: float = 1.0  # the chance that this group had, where the policy explores
     other: str | None = None  # the group that had the rest of the chance
+    then: str | None = None  # a cascade's second group
+    check: Check | None = None  # escalated: the check that failed, or could not tell
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -200,6 +220,10 @@ class Attempt(Struct, frozen=True, kw_only=True):
     status: int | None = None
     error: str | None = None
     ttft_s: float | None = None
+    # In a cascade, where several calls of one request are paid for:
+    scout: bool = False  # asked for comparison alone
+    usage: Usage | None = None
+    cost: float | None = None  # US dollars
 
 
 # --- the answer ------------------------------------------------------------------------------------------
@@ -251,6 +275,7 @@ class Record(Struct, frozen=True, kw_only=True):
     draw: float = 0.0  # the chance used by the plan
     pinned: Session | None = None  # the session that `decide` saw
     load: Load | None = None  # the load that `plan` saw, for the deployments considered
+    checked: Checked | None = None  # what was found of a cascade's first answer
     prompt: str | None = None  # the user's words, where the policy says `record_prompts`
 
 
@@ -326,14 +351,42 @@ class ScoreRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Verify:
+    """What a cascade's first answer must pass; a check that is false or left out is not made."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    not_empty: bool = True
+    no_refusal: bool = True
+    valid_json: bool = True  # JSON where the request asks for it, and the arguments of tool calls
+    logprob_at_least: float | None = None  # mean log-probability of the answer's tokens
+    agreement_at_least: float | None = None  # share of the scouts that say the same
+    scorer: str | None = None  # of the kind `cascade`
+    score_below: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cascade:
+    """Answer with the group `first`, verify, and answer with the group `then` where that fails."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    first: str
+    then: str
+    verify: Verify = field(default_factory=Verify)
+    scouts: tuple[str, ...] = ()  # groups that are asked the same at the same time
+    unsure: Literal["escalate", "accept"] = "escalate"  # where a check cannot tell
+    wait_s: float = 10.0  # from the end of the first answer; scouts that are later count as silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A named condition and where it leads: a `group`, or the `bands` of a score."""
+    """A named condition and where it leads: a `group`, the `bands` of a score, or a `cascade`."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
     name: str
     when: When | None = None
     group: str | None = None
     score: ScoreRule | None = None
+    cascade: Cascade | None = None
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -440,6 +493,7 @@ class Deployment:
     dialects: tuple[Dialect, ...] = ("chat",)
     context_window: int | None = None
     images: bool = True  # can read images
+    logprobs: bool = False  # gives log-probabilities of tokens when it is asked in the chat dialect
     stream_usage: bool = False  # ask for usage in streams where the client did not, for exact token counts
     price: Price | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
@@ -464,7 +518,7 @@ class ScorerSpec:
     """A scorer as the operator names it. `options` are the kind's own keys."""
 
     name: str
-    kind: Literal["lexical", "encoder", "generative", "remote", "fixed", "header"]
+    kind: Literal["lexical", "encoder", "generative", "remote", "fixed", "header", "cascade"]
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 

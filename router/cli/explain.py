@@ -22,6 +22,7 @@ from router.seams import Scorer
 from router.types import (
     Abstain,
     Caller,
+    Checked,
     Config,
     Decision,
     Load,
@@ -46,6 +47,7 @@ class Question(Struct, frozen=True, kw_only=True):
     draw: float | None = None
     features: Mapping[str, list[tuple[str, float]]] = {}
     recorded: Decision | None = None
+    checked: Checked | None = None
 
 
 @click.command()
@@ -72,7 +74,14 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_j
         click.echo(error.message, err=True)
         raise SystemExit(2) from None
     told = explain.explain(
-        found, question.chosen, question.signals, question.scores, question.session, question.load, question.draw
+        found,
+        question.chosen,
+        question.signals,
+        question.scores,
+        question.session,
+        question.load,
+        question.draw,
+        question.checked,
     )
     click.echo(_json(told, question) if as_json else _text(told, question))
 
@@ -102,6 +111,7 @@ def _of_record(config: Config, past: Record) -> Question:
         load=past.load or Load(),
         draw=past.draw,
         recorded=past.decision,
+        checked=past.checked,
     )
 
 

@@ -17,7 +17,7 @@ from router.policy_files.onto import suggestion
 from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import mapping
-from router.types import Band, Deployment, Explore, Policy, ScorerSpec, ScoreRule
+from router.types import Band, Cascade, Deployment, Explore, Group, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -27,14 +27,16 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
     """Mistakes in what a well-typed policy means."""
     for index, route in enumerate(policy.routes):
         path: Path = ("routes", index)
-        if route.group is None and route.score is None:
-            yield document.mistake(path, "the route leads nowhere; give it a group, or a score with bands")
-        if route.group is not None and route.score is not None:
-            yield document.mistake(
-                (*path, "score"), "the route has a group too; keep one of group and score", at_key=True
-            )
+        ways = [key for key in ("group", "score", "cascade") if getattr(route, key) is not None]
+        if not ways:
+            yield document.mistake(path, "the route leads nowhere; give it a group, a score with bands, or a cascade")
+        for extra in ways[1:]:
+            message = f"the route has a {ways[0]} too; keep one of {ways[0]} and {extra}"
+            yield document.mistake((*path, extra), message, at_key=True)
         if route.score is not None:
             yield from _check_bands(document, (*path, "score"), route.score)
+        if route.cascade is not None:
+            yield from _check_cascade(document, (*path, "cascade"), route.cascade, policy.order)
         if route.when is not None:
             yield from check_when(document, (*path, "when"), route.when)
     yield from _check_reach(document, policy)
@@ -135,6 +137,50 @@ def _check_bands(document: Document, path: Path, rule: ScoreRule) -> Iterator[Mi
         yield document.mistake(
             (*path, "bands", len(rule.bands) - 1), "only a score of exactly 1 leads here; lower the below above it"
         )
+
+
+def _check_cascade(document: Document, path: Path, one: Cascade, order: tuple[str, ...]) -> Iterator[Mistake]:
+    """Cascades that lead back to where they began, verify nothing, or look for what nobody is asked."""
+    want, verify = one.verify, (*path, "verify")
+    if one.first == one.then:
+        yield document.mistake((*path, "then"), "this is the first group again; name the one to escalate to")
+    elif one.first in order and one.then in order and order.index(one.then) < order.index(one.first):
+        yield document.mistake((*path, "then"), "stands below the first group in `order`; a cascade goes up")
+    looks = want.agreement_at_least is not None or want.scorer is not None
+    if not (looks or want.not_empty or want.no_refusal or want.valid_json or want.logprob_at_least is not None):
+        yield document.mistake(verify, "every check is off, so nothing would be escalated; for one group, write group")
+    if one.scouts and not looks:
+        message = "scouts are asked and paid for, but no check looks at them; add verify: {agreement_at_least: 0.5}"
+        yield document.mistake((*path, "scouts"), message, at_key=True)
+    if want.agreement_at_least is not None and not one.scouts:
+        message = "there is nobody to agree with; name the groups to ask in scouts"
+        yield document.mistake((*verify, "agreement_at_least"), message, at_key=True)
+    for name, other in (("scorer", "score_below"), ("score_below", "scorer")):
+        if getattr(want, name) is not None and getattr(want, other) is None:
+            yield document.mistake((*verify, name), f"says nothing without {other}; add it", at_key=True)
+    for name in ("agreement_at_least", "score_below"):
+        share: float | None = getattr(want, name)
+        if share is not None and not 0 < share <= 1:
+            yield document.mistake((*verify, name), "must be above 0 and at most 1")
+    if want.logprob_at_least is not None and want.logprob_at_least > 0:
+        message = "a log-probability is 0 or less; -0.5 asks for tokens that were 61% likely on average"
+        yield document.mistake((*verify, "logprob_at_least"), message)
+    if not one.wait_s > 0:
+        yield document.mistake((*path, "wait_s"), "must be more than 0 seconds")
+
+
+def blind(
+    document: Document, policy: Policy, groups: Mapping[str, Group], known: Mapping[str, Deployment]
+) -> Iterator[Mistake]:
+    """Cascades that ask for log-probabilities where no deployment gives any: a warning."""
+    for index, route in enumerate(policy.routes):
+        cascade = route.cascade
+        if cascade is None or cascade.verify.logprob_at_least is None or cascade.first not in groups:
+            continue
+        if not any(known[name].logprobs for name in groups[cascade.first].deployments if name in known):
+            path: Path = ("routes", index, "cascade", "verify", "logprob_at_least")
+            message = "no deployment of the first group has logprobs: true, so this check can never tell"
+            yield document.mistake(path, message, at_key=True)
 
 
 def _band_message(band: Band, floor: float) -> str:

@@ -81,6 +81,8 @@ def _why(policy: Policy, example: Example, given: Signals, came: Decision, told:
             yield f"the score {came.score:g} of {came.scorer} is {side} {came.threshold:g}"
         case "abstain":
             yield f"{came.scorer} abstains, so the default serves"
+        case "cascade":
+            yield f"the first answer of its cascade is {came.group}'s"
         case "default":
             yield "no route holds, so the default serves"
         case _:

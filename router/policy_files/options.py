@@ -53,6 +53,7 @@ SCORERS: Final[Table] = {
         "artifact": Option(),
         "calibration": Option(),
     },
+    "cascade": {"artifact": Option()},
 }
 UPSTREAMS: Final[Table] = {
     "openai": {},

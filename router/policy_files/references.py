@@ -87,6 +87,9 @@ def check_policy(document: Document, names: Known) -> Iterator[Mistake]:
         seen.append(route.get("name"))
         scorer = (mapping(route.get("score")) or {}).get("scorer")
         yield from _exists(document, ("routes", index, "score", "scorer"), scorer, names.scorers, "scorer")
+        verify = mapping((mapping(route.get("cascade")) or {}).get("verify")) or {}
+        place: Path = ("routes", index, "cascade", "verify", "scorer")
+        yield from _exists(document, place, verify.get("scorer"), names.scorers, "scorer")
     for index, one in enumerate(items(data.get("examples"))):
         for scorer in mapping((mapping(one) or {}).get("scores")) or {}:
             yield from _exists(document, ("examples", index, "scores", scorer), scorer, names.scorers, "scorer")
@@ -134,6 +137,11 @@ def _group_names(data: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
         yield ("routes", index, "group"), route.get("group")
         for number, band in enumerate(items((mapping(route.get("score")) or {}).get("bands"))):
             yield ("routes", index, "score", "bands", number, "group"), (mapping(band) or {}).get("group")
+        cascade = mapping(route.get("cascade")) or {}
+        for key in ("first", "then"):
+            yield ("routes", index, "cascade", key), cascade.get(key)
+        for number, scout in enumerate(items(cascade.get("scouts"))):
+            yield ("routes", index, "cascade", "scouts", number), scout
     for name, others in (mapping(data.get("fallback")) or {}).items():
         yield ("fallback", name), name
         for index, other in enumerate(items(others)):

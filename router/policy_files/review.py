@@ -105,6 +105,7 @@ def _judge(
             mistakes.extend(checks.check_policy(document, policy))
             mistakes.extend(examples.check_examples(document, policy))
             warnings.extend(checks.warnings(document, policy))
+            warnings.extend(checks.blind(document, policy, groups, deployments))
     mistakes.extend(references.claimed_twice(policy_files))
     refused = {one.file for one in mistakes}
     for document, policy in policies:

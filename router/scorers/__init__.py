@@ -18,6 +18,7 @@ import msgspec
 
 from router.errors import ConfigError, Mistake
 from router.scorers import calibration, generative, off_loop
+from router.scorers.cascade import Cascade
 from router.scorers.fixed import Fixed
 from router.scorers.header import Header
 from router.scorers.lexical import Lexical
@@ -85,6 +86,15 @@ def _generative(spec: ScorerSpec) -> Scorer:
     return Cached(generative.build(spec.name, source, artifact, curve=curve, limits=bounds))
 
 
+def _cascade(spec: ScorerSpec) -> Scorer:
+    """Options: `artifact`, a path written by `pointsman eval train --cascade`. Not cached: it depends on answers."""
+    _known(spec.options, "artifact")
+    artifact = _path(spec.options.get("artifact"))
+    if artifact is None:
+        raise ValueError("a cascade scorer needs artifact: a folder written by `pointsman eval train --cascade`")
+    return Cascade(spec.name, artifact)
+
+
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
@@ -95,6 +105,7 @@ SCORERS: dict[str, Callable[[ScorerSpec], Scorer]] = {
     "header": _header,
     "remote": _remote,
     "generative": _generative,
+    "cascade": _cascade,
 }
 
 
