@@ -151,11 +151,10 @@ def build(
     prompt: str | None = None,
     checked: Checked | None = None,
 ) -> Record:
-    """The record of one request, however far it came; `time` is Unix seconds.
+    """The record of one request, however far it came; `time` is Unix seconds. What was not reached is None.
 
-    `request` is None when the body could not be read, `decision` when no policy was found, and so on. `load` is
-    narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation; `prompt`
-    the user's words, where they are to be kept.
+    `load` is narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation;
+    `prompt` the user's words, where they are to be kept.
     """
     known = request is not None and request.model in book.names
     model = request.model if request is not None and known else OTHER
@@ -165,8 +164,7 @@ def build(
     price = book.prices.get(server.deployment) if server is not None else None
     spent = cost(usage, price) if price is not None else None
     if decision is not None and decision.why in _CASCADED:
-        attempts = tuple([_priced(attempt, book) for attempt in attempts])
-        spent = _spent(attempts)
+        attempts, spent = _all_calls(attempts, book)
     groups = book.dearest.get(name) if server is not None else None
     if load is not None and decision is not None:
         load = _narrow(load, book.groups.get(f"{name}/{decision.group}"))
@@ -197,18 +195,22 @@ def build(
     )
 
 
-def _priced(attempt: Attempt, book: Book) -> Attempt:
-    price = book.prices.get(attempt.deployment)
-    if attempt.usage is None or price is None:
-        return attempt
-    return msgspec.structs.replace(attempt, cost=cost(attempt.usage, price))
-
-
-def _spent(attempts: tuple[Attempt, ...]) -> float | None:
-    """What all calls of a cascade cost together; None where one that was paid for has no known price."""
-    costs = [attempt.cost for attempt in attempts if attempt.usage is not None]
-    known = [spent for spent in costs if spent is not None]
-    return sum(known) if len(known) == len(costs) else None
+def _all_calls(attempts: tuple[Attempt, ...], book: Book) -> tuple[tuple[Attempt, ...], float | None]:
+    """A cascade's calls with what each cost, and their sum: None where one that was paid for has no known price."""
+    priced: list[Attempt] = []
+    spent: float | None = 0.0
+    for attempt in attempts:
+        price = book.prices.get(attempt.deployment)
+        if attempt.usage is None:
+            priced.append(attempt)
+        elif price is None:
+            priced.append(attempt)
+            spent = None
+        else:
+            paid = cost(attempt.usage, price)
+            priced.append(msgspec.structs.replace(attempt, cost=paid))
+            spent = None if spent is None else spent + paid
+    return tuple(priced), spent
 
 
 def _kept(prompt: str) -> str:
