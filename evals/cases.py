@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from evals.libraries import library
 Floats = NDArray[np.float64]
 
 LEAST_ROWS = 20  # fewer tell nothing: an interval would span everything
+_TRUTH = {"True": 1.0, "true": 1.0, "False": 0.0, "false": 0.0}
 _PREFIXES = ("", "correct:", "score:")
 _GROUPS = ("subject", "category", "task", "domain", "kind", "benchmark")  # columns that usually name a domain
 
@@ -53,17 +55,34 @@ class Table(Struct, frozen=True, kw_only=True):
 def _parquet(path: Path) -> dict[str, list[Any]]:
     damaged: type[Exception] = library("pyarrow.lib").ArrowException
     try:
-        return library("pyarrow.parquet").read_table(path).to_pydict()
+        table = library("pyarrow.parquet").read_table(path)
     except damaged as e:
         raise BadData(f"{path}: not a parquet file: {e}") from e
+    _once(path, table.column_names)
+    return table.to_pydict()
 
 
 def _csv(path: Path) -> dict[str, list[Any]]:
+    csv.field_size_limit(2**31 - 1)  # a prompt may be long
     with path.open(newline="", encoding="utf-8-sig") as f:
-        reader = csv.DictReader(f)
-        rows = list(reader)
-        names = list(reader.fieldnames or [])
-    return {name: [row.get(name) for row in rows] for name in names}
+        reader = csv.reader(f)
+        try:
+            names = next(reader, list[str]())
+            _once(path, names)
+            rows: list[list[str]] = []
+            for row in reader:
+                if row and len(row) != len(names):
+                    raise BadData(f"{path}:{reader.line_num}: {len(row)} fields under {len(names)} column names")
+                rows += [row] if row else []
+        except csv.Error as e:
+            raise BadData(f"{path}:{reader.line_num}: not CSV: {e}") from e
+    return {name: [row[i] for row in rows] for i, name in enumerate(names)}
+
+
+def _once(path: Path, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise BadData(f"{path}: two columns are called {twice[0]!r}; rename one")
 
 
 def _jsonl(path: Path) -> dict[str, list[Any]]:
@@ -76,6 +95,8 @@ def _jsonl(path: Path) -> dict[str, list[Any]]:
                 row = json.loads(line)
             except json.JSONDecodeError as e:
                 raise BadData(f"{path}:{number}: not JSON: {e.msg}") from e
+            except (ValueError, RecursionError) as e:  # an integer of 4,300 digits; a thousand brackets
+                raise BadData(f"{path}:{number}: not JSON that can be read") from e
             if not isinstance(row, dict):
                 raise BadData(f"{path}:{number}: a line must be an object")
             rows.append(cast("dict[str, Any]", row))
@@ -96,7 +117,9 @@ def read(path: Path) -> Table:
     try:
         columns = reader(path)
     except UnicodeDecodeError as e:
-        raise BadData(f"{path}: not UTF-8 text") from e
+        raise BadData(f"{path}: not UTF-8 text, at byte {_byte(path)}; save it as UTF-8") from e
+    if not columns:
+        raise BadData(f"{path}: empty; a file has a `prompt` column and one for each model")
     if "prompt" not in columns:
         raise BadData(f"{path}: no `prompt` column; it has {_some(list(columns))}")
     holes = [i for i, p in enumerate(columns["prompt"]) if not isinstance(p, str) or not p.strip()]
@@ -105,6 +128,26 @@ def read(path: Path) -> Table:
     if not columns["prompt"]:
         raise BadData(f"{path}: no rows")
     return Table(path=path, columns=columns, digest=hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _byte(path: Path) -> int:
+    """Where the first byte stands that is not UTF-8."""
+    try:
+        path.read_bytes().decode()
+    except UnicodeDecodeError as e:
+        return e.start
+    return 0
+
+
+def texts(table: Table, name: str) -> list[str]:
+    """A column as text on every row. Raises `BadData` where it is missing or has holes."""
+    if name not in table.columns:
+        raise BadData(f"{table.path}: no column {name!r}; it has {_some(list(table.columns))}")
+    held = table.columns[name]
+    holes = [i for i, v in enumerate(held) if v is None or not str(v).strip()]
+    if holes:
+        raise BadData(f"{table.path}: column {name!r} is empty on {len(holes)} rows, the first is row {holes[0] + 1}")
+    return [str(v) for v in held]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -133,7 +176,7 @@ def quality(table: Table, name: str) -> Floats:
         if value is None or value == "":
             continue
         try:
-            number = float(value)
+            number = _TRUTH[value] if isinstance(value, str) and value in _TRUTH else float(value)
         except (TypeError, ValueError) as e:
             raise BadData(f"{table.path}: column {full!r}, row {i + 1}: {value!r} is not a number") from e
         if number > 1.0:
@@ -197,6 +240,12 @@ def pair(table: Table, weak: str, strong: str, *, least: int = LEAST_ROWS) -> Pa
     return Pair(table=table, rows=both, prompts=[prompts[i] for i in both], weak=w[both], strong=s[both])
 
 
+def check_writable(path: Path) -> None:
+    """Before the work whose result goes to `path`. Raises `BadData`."""
+    if path.suffix.lower() not in READERS:
+        raise BadData(f"{path}: unknown kind of file; use {', '.join(READERS)}")
+
+
 def write(path: Path, columns: dict[str, list[Any]]) -> None:
     """Columns of one length as parquet, CSV or JSON lines, by the file's name. Raises `BadData`."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,6 +261,7 @@ def write(path: Path, columns: dict[str, list[Any]]) -> None:
             out.writerows(["" if v is None else v for v in row] for row in rows)
     elif kind in (".jsonl", ".ndjson"):
         with path.open("w", encoding="utf-8") as f:
-            f.writelines(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+            for row in rows:
+                f.write(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) + "\n")
     else:
         raise BadData(f"{path}: unknown kind of file; use {', '.join(READERS)}")

@@ -6,6 +6,7 @@ A policy for offline use has one route with one cut; an operator's own policy is
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -92,6 +93,20 @@ def one_cut(threshold: float) -> Policy:
         name="cut",
         models=("auto",),
         default=STRONG,
+        routes=(Route(name="difficulty", score=ScoreRule(scorer="difficulty", bands=bands)),),
+    )
+
+
+def banded(edges: Sequence[float], names: Sequence[str]) -> Policy:
+    """A policy with one band a group, cheapest first, cut at `edges`; an abstention goes to the last group."""
+    if len(edges) != len(names) - 1 or any(b <= a for a, b in itertools.pairwise(edges)):
+        given = ", ".join(f"{e:g}" for e in edges)
+        raise BadData(f"{len(names)} groups need {len(names) - 1} rising edges of bands, not {given}")
+    bands = tuple(Band(group=name, below=edge) for name, edge in zip(names, [*edges, None], strict=True))
+    return Policy(
+        name="bands",
+        models=("auto",),
+        default=names[-1],
         routes=(Route(name="difficulty", score=ScoreRule(scorer="difficulty", bands=bands)),),
     )
 

@@ -77,6 +77,17 @@ def quality_at(shares: Floats, score: Floats, weak: Floats, strong: Floats) -> F
     return np.interp(shares, share, quality)
 
 
+def assignment(share: float, score: Floats) -> Floats:
+    """How much of each row goes to strong when this share does: the block at the edge goes in part."""
+    b = blocks(score)
+    size = np.diff(np.concatenate([b.starts, [len(score)]])).astype(np.float64)
+    before = np.concatenate([[0.0], np.cumsum(size)[:-1]])
+    part = np.clip((share * len(score) - before) / size, 0.0, 1.0)
+    out = np.empty(len(score))
+    out[b.order] = part[b.block]
+    return out
+
+
 def auroc(score: Floats, positive: NDArray[np.bool_]) -> float | None:
     """Chance that a positive scores above a negative, ties half; None where one kind is missing."""
     p, n = int(positive.sum()), int((~positive).sum())
@@ -87,23 +98,27 @@ def auroc(score: Floats, positive: NDArray[np.bool_]) -> float | None:
     return float((rank[inverse][positive].sum() - p * (p + 1) / 2.0) / (p * n))
 
 
-def aiq(points: list[tuple[float, float]]) -> float:
-    """RouterBench's average improvement in quality: area under the non-decreasing hull of (cost, quality), by cost."""
-    ordered = sorted(points)
-    hull: list[tuple[float, float]] = []
+def hull(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points on the non-decreasing upper hull of (cost, quality), cheapest first."""
+    out: list[tuple[float, float]] = []
     best = -np.inf
-    for cost, quality in ordered:
+    for cost, quality in sorted(points, key=lambda p: (p[0], -p[1])):
         if quality <= best:
             continue
         best = quality
-        while len(hull) >= 2 and _below(hull[-2], hull[-1], (cost, quality)):
-            hull.pop()
-        hull.append((cost, quality))
-    low, high = ordered[0][0], ordered[-1][0]
-    if high - low <= _TINY:
-        return float(best)
-    hull.append((high, float(best)))
-    x, y = np.array(hull).T
+        while len(out) >= 2 and _below(out[-2], out[-1], (cost, quality)):
+            out.pop()
+        out.append((cost, quality))
+    return out
+
+
+def aiq(points: list[tuple[float, float]]) -> float:
+    """RouterBench's average improvement in quality: area under the non-decreasing hull of (cost, quality), by cost."""
+    top = hull(points)
+    low, high = min(points)[0], max(points)[0]
+    if high <= low * (1.0 + _TINY):
+        return top[-1][1]
+    x, y = np.array([*top, (high, top[-1][1])]).T
     return float(np.trapezoid(y, x) / (high - low))
 
 
@@ -126,7 +141,7 @@ class Interval(Struct, frozen=True, kw_only=True):
 
 
 class Bootstrap(Struct, frozen=True, kw_only=True):
-    """Draws of APGR per ranking, paired: draw i of each used the same rows."""
+    """Draws of one figure per name, paired: draw i of each used the same rows."""
 
     draws: Mapping[str, Floats]
 
@@ -172,3 +187,18 @@ def bootstrap(
             value[np.abs(total) <= _TINY * n] = np.nan
             out[name][first : first + size] = value
     return Bootstrap(draws=out)
+
+
+def bootstrap_means(columns: Mapping[str, Floats], *, seed: int, draws: int = DRAWS) -> Bootstrap:
+    """Draws of each column's mean over rows resampled with replacement, the same rows for all."""
+    names = list(columns)
+    values = np.stack([columns[n] for n in names], axis=1)
+    n = len(values)
+    out = np.empty((draws, len(names)))
+    rng = np.random.default_rng(seed)
+    step = max(1, min(draws, 2_000_000 // n))
+    for first in range(0, draws, step):
+        rows = rng.integers(0, n, size=(min(step, draws - first), n))
+        counts = np.stack([np.bincount(r, minlength=n) for r in rows]).astype(np.float64)
+        out[first : first + len(rows)] = counts @ values / n
+    return Bootstrap(draws={name: out[:, i] for i, name in enumerate(names)})

@@ -6,7 +6,7 @@ is `report`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from evals import metrics
 from evals.cases import BadData, Pair
+from evals.costs import DOLLARS, Costs, flat
 from evals.decisions import Scored, groups, one_cut, score, to_strong
 from evals.fit import group_folds, row_folds
 from router.scorers import heads
@@ -94,13 +95,13 @@ def measure(
     draws: int = metrics.DRAWS,
     policy: Policy | None = None,
     scorer: str = "difficulty",
-    costs: tuple[float, float] = (0.0, 1.0),
+    costs: Costs | None = None,
     scouts: int = 0,
 ) -> dict[str, Any]:
     """Everything `eval run` reports on one scorer.
 
-    `costs` are the mean costs of a weak and a strong call, by default in strong calls. With `scouts` the scorer is
-    a cascade: every request pays for the weak answer and that many scouts, each at the weak model's cost.
+    `costs` are in strong calls when absent. With `scouts` the scorer is a cascade: every request pays for the weak
+    answer and that many scouts, each at the weak model's cost.
     """
     weak, strong, ranking = pair.weak, pair.strong, scored.ranking
     length = np.array([float(len(p)) for p in pair.prompts])
@@ -109,7 +110,6 @@ def measure(
     if domain is not None:
         rankings["domain_prior"] = domain_prior(pair, domain)
     drawn = metrics.bootstrap(rankings, weak, strong, seed=seed, draws=draws)
-    quality = metrics.quality_at(SHARES, ranking, weak, strong)
     policy = one_cut(CUT) if policy is None else policy
     chosen = to_strong(policy, scored, scorer)
     out: dict[str, Any] = {
@@ -129,17 +129,9 @@ def measure(
         "against_length": _span(drawn.difference("scorer", "length")),
         "abstained": int(np.isnan(scored.values).sum()),
         "ece": _short(_ece(scored, weak)),
-        "at_share": _at_shares(pair, ranking),
-        "at_policy": {
-            "policy": policy.name,
-            "strong_share": _short(chosen.mean()),
-            "quality": _short(np.where(chosen, strong, weak).mean()),
-            "cost": _short(_cost(float(chosen.mean()), costs, scouts)),
-        },
-        "aiq": _short(metrics.aiq(_costed(quality, costs, scouts))),
-        "costs": list(costs),
-        "aiq_no_router": _short(metrics.aiq([(costs[0], float(weak.mean())), (costs[1], float(strong.mean()))])),
-        "curve": [[_short(s), _short(q)] for s, q in zip(SHARES, quality, strict=True)],
+        **_at_shares(pair, rankings, seed, draws),
+        **_costed(pair, ranking, chosen, costs, scouts, policy.name),
+        "curve": _curve(ranking, weak, strong),
         "seed": seed,
         "draws": draws,
         "data": {"file": pair.table.path.name, "sha256": pair.table.digest},
@@ -155,20 +147,66 @@ def measure(
     return out
 
 
-def _at_shares(pair: Pair, ranking: Floats) -> dict[str, Any]:
-    found = metrics.quality_at(np.array(FIXED_SHARES), ranking, pair.weak, pair.strong)
-    return {f"{s:g}": _short(q) for s, q in zip(FIXED_SHARES, found, strict=True)}
+def _curve(ranking: Floats, weak: Floats, strong: Floats) -> list[list[Any]]:
+    found = metrics.quality_at(SHARES, ranking, weak, strong)
+    return [[_short(s), _short(q)] for s, q in zip(SHARES, found, strict=True)]
 
 
-def _costed(quality: Floats, costs: tuple[float, float], scouts: int) -> list[tuple[float, float]]:
-    """(cost, quality) along the curve."""
-    return [(_cost(float(s), costs, scouts), float(q)) for s, q in zip(SHARES, quality, strict=True)]
+def _at_shares(pair: Pair, rankings: Mapping[str, Floats], seed: int, draws: int) -> dict[str, Any]:
+    """Quality where a fixed share goes to strong, with intervals, and how much that is above length's."""
+    gain = pair.strong - pair.weak
+    columns = {
+        f"{name} {share:g}": pair.weak + metrics.assignment(share, ranking) * gain
+        for name, ranking in rankings.items()
+        for share in FIXED_SHARES
+    }
+    drawn = metrics.bootstrap_means(columns, seed=seed, draws=draws)
+    shares = [f"{s:g}" for s in FIXED_SHARES]
+    return {
+        "at_share": {s: _short(columns[f"scorer {s}"].mean()) for s in shares},
+        "at_share_ci": {s: _span(drawn.interval(f"scorer {s}")) for s in shares},
+        "at_share_against_length": {s: _span(drawn.difference(f"scorer {s}", f"length {s}")) for s in shares},
+    }
 
 
-def _cost(share: float, costs: tuple[float, float], scouts: int) -> float:
-    """Mean cost of a request. A router pays one model; a cascade pays the weak one and its scouts first."""
-    weak, strong = costs
-    return (1 + scouts) * weak + share * strong if scouts else weak + share * (strong - weak)
+def _costed(
+    pair: Pair, ranking: Floats, chosen: NDArray[np.bool_], costs: Costs | None, scouts: int, policy: str
+) -> dict[str, Any]:
+    """What the policy does and costs, and quality by cost along the curve."""
+    costs = flat(len(pair), 0.0, 1.0, "strong calls") if costs is None else costs
+    first = (1 + scouts) * costs.weak
+    last = first + costs.strong if scouts else costs.strong
+    quality = metrics.quality_at(SHARES, ranking, pair.weak, pair.strong)
+    cost = metrics.quality_at(SHARES, ranking, first, last)
+    spent = float(np.where(chosen, last, first).mean())
+    means = costs.means
+    out: dict[str, Any] = {
+        "at_policy": {
+            "policy": policy,
+            "strong_share": _short(chosen.mean()),
+            "quality": _short(np.where(chosen, pair.strong, pair.weak).mean()),
+            "cost": _exact(spent),
+        },
+        "aiq": _short(metrics.aiq(list(zip(cost.tolist(), quality.tolist(), strict=True)))),
+        "costs": [_exact(c) for c in means],
+        "cost_unit": costs.unit,
+        "aiq_no_router": _short(
+            metrics.aiq([(means[0], float(pair.weak.mean())), (means[1], float(pair.strong.mean()))])
+        ),
+    }
+    if costs.unit == DOLLARS:
+        out["dollars"] = {
+            "per_1k": {"weak": _exact(1e3 * means[0]), "strong": _exact(1e3 * means[1]), "policy": _exact(1e3 * spent)},
+            "saved_share": _short(1.0 - spent / means[1]),
+            "output_tokens_from": dict(costs.sources),
+            "curve": [[_exact(1e3 * c), _short(q)] for c, q in zip(cost, quality, strict=True)],
+        }
+    return out
+
+
+def _exact(v: float) -> float:
+    """Six digits, wherever the point is: a cheap call costs millionths of a dollar."""
+    return float(f"{v:.6g}")
 
 
 def _drawn(pair: Pair, scored: Scored, chosen: NDArray[np.bool_], rankings: dict[str, Floats]) -> dict[str, Any]:
@@ -183,14 +221,7 @@ def _drawn(pair: Pair, scored: Scored, chosen: NDArray[np.bool_], rankings: dict
     lost = np.where(chosen, pair.weak - pair.strong, pair.strong - pair.weak)
     worst = sorted(known.tolist(), key=lambda i: (-lost[i], -abs(values[i] - CUT)))[:12]
     return {
-        "curves": {
-            name: [
-                [_short(s), _short(q)]
-                for s, q in zip(SHARES, metrics.quality_at(SHARES, r, pair.weak, pair.strong), strict=True)
-            ]
-            for name, r in rankings.items()
-            if name != "scorer"
-        },
+        "curves": {name: _curve(r, pair.weak, pair.strong) for name, r in rankings.items() if name != "scorer"},
         "calibration": [[_short(values[p].mean()), _short(1.0 - pair.weak[p].mean()), len(p)] for p in parts],
         "histogram": [
             {"from": _short(a), "to": _short(b), "weak": int(w), "strong": int(s)}

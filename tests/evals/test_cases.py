@@ -48,6 +48,28 @@ def test_negative_and_empty_values_mean_not_run(tmp_path: Path) -> None:
     assert pair.rows.tolist() == list(range(3, 40))
 
 
+def test_nan_means_not_run_and_words_for_truth_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text(
+        "prompt,a\n" + "".join(f"q{i},{v}\n" for i, v in enumerate(("nan", "True", "false", "", "-1", "0.5")))
+    )
+    found = cases.quality(cases.read(path), "a")
+    assert np.nan_to_num(found, nan=-1.0).tolist() == [-1.0, 1.0, 0.0, -1.0, -1.0, 0.5]
+
+
+def test_a_long_prompt_in_a_csv_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    cases.write(path, {"prompt": ["x" * 300_000], "a": [1]})
+    assert len(cases.read(path).prompts[0]) == 300_000
+
+
+def test_a_column_of_text_may_not_have_holes(tmp_path: Path) -> None:
+    path = tmp_path / "d.csv"
+    path.write_text("prompt,right\na,1\nb,\n")
+    with pytest.raises(BadData, match="'right' is empty on 1 rows, the first is row 2"):
+        cases.texts(cases.read(path), "right")
+
+
 def broken(tmp_path: Path, change: str) -> Path:
     data = rows(3 if change == "three rows" else 40)
     if change == "no prompt column":
@@ -98,10 +120,20 @@ def test_a_wrong_column_is_answered_with_what_is_near(tmp_path: Path) -> None:
         ("d.jsonl", "[1]", "must be an object"),
         ("d.parquet", "not parquet", "not a parquet file"),
         ("d.csv", "prompt,a\n", "no rows"),
+        ("d.csv", "", "empty"),
+        ("d.jsonl", "\n\n", "empty"),
+        ("d.csv", "prompt,a,a\nx,1,2\n", "two columns are called 'a'"),
+        ("d.csv", "prompt,a\nx,1\ny,1,2\n", "d.csv:3: 3 fields under 2 column names"),
+        ("d.csv", b"prompt,a\nna\xefve,1\n", "not UTF-8 text, at byte 11"),
+        ("d.jsonl", b'{"prompt": "na\xefve"}\n', "not UTF-8 text, at byte 14"),
+        ("d.jsonl", '{"prompt": "x"}\n{"prompt": \n', "d.jsonl:2: not JSON"),
+        ("d.jsonl", '{"prompt": ' + "[" * 100_000 + "\n", "d.jsonl:1: not JSON"),
+        ("d.jsonl", '{"prompt": "x", "a": ' + "9" * 5_000 + "}\n", "d.jsonl:1: not JSON"),
+        ("d.jsonl", '{"prompt": 3}\n', "1 rows have no prompt, the first is row 1"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str, content: str, says: str) -> None:
-    (tmp_path / name).write_text(content)
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, name: str, content: str | bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(BadData, match=says):
         cases.read(tmp_path / name)
     with pytest.raises(BadData, match="no such file"):
