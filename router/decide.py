@@ -22,6 +22,7 @@ the rules above; encrypted reasoning at user turns as well; an answer that its m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace as replaced
 from itertools import pairwise
 from typing import Any
 
@@ -35,6 +36,7 @@ from router.types import (
     Band,
     Cascade,
     Checked,
+    Cut,
     Decision,
     Explore,
     Load,
@@ -72,8 +74,9 @@ def decide(
     """The group for one request, or which scorer to ask first; call again with its answer in `scores`.
 
     Same arguments, same answer. `draw` in [0, 1) is the request's chance; without it nothing is explored. `session` is
-    what the store remembers, None where there is nothing. `load` moves no decision by itself: a busy or failing group
-    is `plan`'s to pass over. `checked` is what was found of a cascade's first answer, None before there is one.
+    what the store remembers, None where there is nothing. Of `load` only the cuts in force are looked at: a busy or
+    failing group is `plan`'s to pass over. `checked` is what was found of a cascade's first answer, None
+    before there is one.
     """
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
@@ -94,10 +97,12 @@ def decide(
     for step in steps.steps:
         if step.test is None or step.test(signals):
             if step.rule is not None:
-                made = _by_score(policy, step, step.rule, scores, held)
+                cut = load.cuts.get(step.route.name) if load.cuts else None
+                rule = step.rule if cut is None else in_force(step.rule, cut)
+                made = _by_score(policy, step, rule, cut, scores, held)
                 if policy.explore is None or session is not None or signals.tool_loop or signals.side_request:
                     return made
-                return _explored(policy, policy.explore, step, step.rule, made, draw)
+                return _explored(policy, policy.explore, step, rule, cut, made, draw)
             if step.route.cascade is not None:
                 made = _settle(policy, steps, _by_cascade(policy, step, step.route.cascade, signals), held)
                 return made if checked is None or made.then is None else concluded(made, step.route.cascade, checked)
@@ -144,7 +149,12 @@ def remember(
 
 
 def _by_score(
-    policy: Policy, step: Step, rule: ScoreRule, scores: Mapping[str, Score | Abstain], held: Held | None
+    policy: Policy,
+    step: Step,
+    rule: ScoreRule,
+    cut: Cut | None,
+    scores: Mapping[str, Score | Abstain],
+    held: Held | None,
 ) -> Decision | NeedScore:
     if held is not None and held.above is not None and step.top <= held.above:
         return _stay(policy, held)
@@ -164,13 +174,20 @@ def _by_score(
         scorer=rule.scorer,
         score=given.value,
         threshold=threshold,
+        cut=_at(cut, threshold),
         set=_merged(step.route.set, band.set),
     )
     return _settle(policy, ladder(policy), made, held)
 
 
 def _explored(
-    policy: Policy, explore: Explore, step: Step, rule: ScoreRule, made: Decision | NeedScore, draw: float | None
+    policy: Policy,
+    explore: Explore,
+    step: Step,
+    rule: ScoreRule,
+    cut: Cut | None,
+    made: Decision | NeedScore,
+    draw: float | None,
 ) -> Decision | NeedScore:
     """`made`, with the chance that its group had; or, where chance wants it, the group across the nearest edge."""
     if isinstance(made, NeedScore) or made.why != "score" or made.score is None:
@@ -189,6 +206,7 @@ def _explored(
         group=other.group,
         why="explore",
         threshold=edge,
+        cut=_at(cut, edge),
         set=_merged(step.route.set, other.set),
         propensity=explore.share,
         other=band.group,
@@ -219,6 +237,17 @@ def _by_cascade(policy: Policy, step: Step, cascade: Cascade, signals: Signals) 
     )
 
 
+def in_force(rule: ScoreRule, cut: Cut) -> ScoreRule:
+    """`rule` with the edge that the cut was made for where the cut has it; a cut for another edge is void."""
+    bands = (replaced(band, below=cut.at) if band.below == cut.base else band for band in rule.bands)
+    return replaced(rule, bands=tuple(bands))
+
+
+def _at(cut: Cut | None, threshold: float | None) -> Cut | None:
+    """The cut, where it is why the threshold is what it is."""
+    return cut if cut is not None and cut.at == threshold else None
+
+
 def band_of(bands: tuple[Band, ...], value: float) -> tuple[Band, float | None]:
     """The first band that `value` lies below the edge of, and that edge; for the last band its lower edge."""
     edge: float | None = None
@@ -239,7 +268,7 @@ def _settle(policy: Policy, steps: Ladder, made: Decision, held: Held | None) ->
         return replace(made, deployment=held.session.deployment)
     if held.above is not None and steps.rank.get(made.group, UNRANKED) > held.above:
         return made
-    return replace(_stay(policy, held), scorer=made.scorer, score=made.score, threshold=made.threshold)
+    return replace(_stay(policy, held), scorer=made.scorer, score=made.score, threshold=made.threshold, cut=made.cut)
 
 
 def _kept(policy: Selection, session: Session) -> Decision:

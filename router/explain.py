@@ -17,6 +17,7 @@ from router.types import (
     Abstain,
     Checked,
     Config,
+    Cut,
     Decision,
     Load,
     NeedScore,
@@ -87,7 +88,7 @@ def explain(
         policy=policy.name,
         signals=signals,
         pin=_pin(policy, signals, session),
-        routes=() if isinstance(policy, Asked) else tuple(_tested(policy, signals, session)),
+        routes=() if isinstance(policy, Asked) else tuple(_tested(policy, signals, session, load)),
         scores=scores,
         need=need,
         decision=decision,
@@ -98,12 +99,12 @@ def explain(
     )
 
 
-def _tested(policy: Policy, signals: Signals, session: Session | None) -> Iterator[Tested]:
+def _tested(policy: Policy, signals: Signals, session: Session | None, load: Load) -> Iterator[Tested]:
     """Routes in order, tested up to the first that holds; none where the pin settles it beforehand."""
     held = pinned(policy, signals, session)
     open_ = held is None or held.above is not None
     for step in ladder(policy).steps:
-        leads = _leads(step.route)
+        leads = _leads(step.route, load.cuts.get(step.route.name))
         if not open_:
             yield Tested(route=step.route.name, held=None, leads=leads)
             continue
@@ -113,16 +114,31 @@ def _tested(policy: Policy, signals: Signals, session: Session | None) -> Iterat
         open_ = not holds
 
 
-def _leads(route: Route) -> str:
+def _leads(route: Route, cut: Cut | None) -> str:
     if route.cascade is not None:
         return f"group {route.cascade.first}, verified, else {route.cascade.then}"
     if route.score is None:
         return f"group {route.group}"
     bands = ", ".join(
-        f"below {band.below:g} {band.group}" if band.below is not None else f"else {band.group}"
+        f"below {_edge(band.below, cut)} {band.group}" if band.below is not None else f"else {band.group}"
         for band in route.score.bands
     )
     return f"score {route.score.scorer}: {bands}"
+
+
+def _edge(below: float, cut: Cut | None) -> str:
+    if cut is None or cut.base != below:
+        return f"{below:g}"
+    return f"{cut.at:.4g} ({_moved(cut)})"
+
+
+def _moved(cut: Cut) -> str:
+    """Why a threshold stands where it does: as written, then the target's part, then load's."""
+    target = cut.at - cut.base - cut.shift
+    parts = [f"base {cut.base:g}"]
+    parts += [f"target {target:+.4f}"] if abs(target) > 1e-9 else []
+    parts += [f"load shift {cut.shift:+.4f}"] if cut.shift else []
+    return ", ".join(parts)
 
 
 def _pin(policy: Selection, signals: Signals, session: Session | None) -> str:
@@ -180,7 +196,11 @@ def _because(decision: Decision | None, need: str | None, scores: Mapping[str, S
 
 def _scored(decision: Decision) -> str:
     score = f"score {decision.score:.3f} of {decision.scorer}"
-    return f"{score}, threshold {decision.threshold:g}" if decision.threshold is not None else score
+    if decision.threshold is None:
+        return score
+    if decision.cut is not None:
+        return f"{score}, threshold {decision.threshold:.4g} ({_moved(decision.cut)})"
+    return f"{score}, threshold {decision.threshold:g}"
 
 
 def _considered(

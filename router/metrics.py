@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router import __version__, errors, record
-from router.policy import ASKED
+from router.policy import ASKED, largest_edge
 from router.record import OTHER
 from router.types import Abstain, Config, Dialect, Outcome, Record, Score
 from router.wire import fields
@@ -289,10 +289,12 @@ class Metrics:
             for name in [n for n in gauge if n not in self._names.deployments]:
                 del gauge[name]
         self._thresholds = {
-            (policy.name, route.name): cuts[-1]
+            (policy.name, route.name): below
             for policy in config.policies.values()
             for route in policy.routes
-            if route.score is not None and (cuts := [b.below for b in route.score.bands if b.below is not None])
+            if route.score is not None
+            and (index := largest_edge(route.score)) is not None
+            and (below := route.score.bands[index].below) is not None
         }
         self._quality = {key: value for key, value in self._quality.items() if key[0] in self._names.policies}
 

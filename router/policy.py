@@ -190,6 +190,15 @@ def order(policy: Policy) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, policy.default)))
 
 
+def largest_edge(rule: ScoreRule) -> int | None:
+    """The band below the largest group's: its `below` is the threshold. None where all bands have one group."""
+    bands = rule.bands
+    for index in range(len(bands) - 2, -1, -1):
+        if bands[index].group != bands[-1].group:
+            return index if bands[index].below is not None else None
+    return None
+
+
 def ladder(policy: Policy) -> Ladder:
     """The policy made ready for `decide`; the same value is returned for the same policy."""
     held = _ladders.get(id(policy))

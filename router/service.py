@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from hashlib import sha256
 from time import localtime, perf_counter, time
 
+from msgspec.structs import replace
+
 from router import logs, origins, record, signals
 from router import policy as policies
+from router.changes import Changes
 from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers
@@ -24,6 +27,7 @@ from router.metrics import Metrics
 from router.plan import fault_of, plan
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
+from router.steering import Steering
 from router.types import (
     Abstain,
     Caller,
@@ -50,12 +54,21 @@ BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go
 class Service:
     """Serves requests on one snapshot at a time. One per process."""
 
-    def __init__(self, snapshot: Snapshot, store: Store, recorder: Recorder, metrics: Metrics, health: Health) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        store: Store,
+        recorder: Recorder,
+        metrics: Metrics,
+        health: Health,
+        steering: Steering | None = None,
+    ) -> None:
         self.snapshot = snapshot
         self.store = store
         self.recorder = recorder
         self.metrics = metrics
         self.health = health
+        self.steering = steering if steering is not None else Steering(metrics, Changes(None))
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
         self._ticker = Ticker()
@@ -116,7 +129,10 @@ class Service:
         else:
             flight.text, found = await asyncio.to_thread(self._signals, flight, now)
         flight.signals = found
-        flight.load = load = self.health.load(now)
+        load = self.health.load(now)
+        if (cuts := self.steering.cuts.get(chosen.name)) is not None:
+            load = replace(load, cuts=cuts)
+        flight.load = load
         flight.policy = chosen
         if not isinstance(chosen, policies.Asked) and chosen.record_prompts:
             flight.prompt = flight.text
@@ -235,6 +251,7 @@ class Service:
             checked=flight.checked,
         )
         self.metrics.observe(written)
+        self.steering.observe(written)
         self.recorder.write(written)
         logs.request(written)
 

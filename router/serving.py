@@ -23,12 +23,14 @@ from msgspec import Struct
 
 from router import admin, history, logs, policy_files, records, snapshots, state, store
 from router.app import App, rest
+from router.changes import Changes
 from router.errors import ConfigError
 from router.flight import Snapshot
 from router.front import Front, tick
 from router.health import Health
 from router.metrics import Metrics
 from router.service import Service
+from router.steering import Steering
 
 log = logging.getLogger("pointsman.serving")
 
@@ -76,9 +78,11 @@ class Gateway:
         folder = state.folder(self.options.state)
         self.recorder = records.open_recorder(folder)
         snapshot = await snapshots.build(config, None)
-        self.service = Service(
-            snapshot, store.build(self.options.redis or config.store), self.recorder, self.metrics, self.health
-        )
+        self.changes = Changes(state.changes_file(folder))
+        self.steering = Steering(self.metrics, self.changes)
+        self.steering.use(config)
+        sessions = store.build(self.options.redis or config.store)
+        self.service = Service(snapshot, sessions, self.recorder, self.metrics, self.health, self.steering)
         self.metrics.config(snapshot.generation, ok=True)
         await self._keep("start")
 
@@ -123,6 +127,7 @@ class Gateway:
             self.health.keep(config.deployments)
             self.config_ok, self.last_error = True, None
             self.metrics.config(new.generation, ok=True, current=config)
+            self.steering.use(config)
             log.info("configuration %s in force, generation %d", config.digest[:12], new.generation)
             task = self._last_retired = asyncio.create_task(_retire(self._last_retired, old, new))
             self._retiring.add(task)
@@ -139,8 +144,10 @@ class Gateway:
             log.error("history: this configuration is not kept (%s)", error)
 
     async def watch(self) -> None:
-        """Reload when the files change, until cancelled."""
-        await policy_files.watch(self.options.config, self.reload)
+        """Reload when the files change, and look at what moves by itself, until cancelled."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(policy_files.watch(self.options.config, self.reload))
+            both.create_task(self.steering.run())
 
     async def close(self) -> None:
         for task in self._retiring:
@@ -148,6 +155,7 @@ class Gateway:
         await snapshots.close(self.snapshot)
         await self.service.store.aclose()
         await self.recorder.aclose()
+        await self.changes.aclose()
 
 
 async def _retire(before: asyncio.Task[None] | None, old: Snapshot, new: Snapshot) -> None:

@@ -35,3 +35,8 @@ def records_file(path: Path) -> Path:
 def records_url(path: Path, environ: Mapping[str, str] = os.environ) -> str:
     """The records database: `$POINTSMAN_RECORDS` (`postgresql://...`), else a SQLite file in the state folder."""
     return environ.get(RECORDS_VARIABLE) or f"sqlite:///{records_file(path)}"
+
+
+def changes_file(path: Path) -> Path:
+    """What the gateway changed by itself, in a state folder."""
+    return path / "changes.jsonl"

@@ -169,6 +169,14 @@ Check = Literal["not_empty", "no_refusal", "valid_json", "logprob_at_least", "ag
 Why = Literal["signal", "score", "explore", "default", "abstain", "pin", "asked", "cascade", "verified", "escalated"]
 
 
+class Cut(Struct, frozen=True, kw_only=True):
+    """The threshold in force on one route, where it is not the one that the operator wrote."""
+
+    base: float  # the `below` in the file that it stands for; a cut made for another one is void
+    at: float
+    shift: float = 0.0  # the part of `at` that load moved; the rest is the target's
+
+
 class Decision(Struct, frozen=True, kw_only=True):
     """Where a request goes, and why. `set` are request fields that the route or band overrides."""
 
@@ -179,6 +187,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     scorer: str | None = None
     score: float | None = None
     threshold: float | None = None  # upper edge of the band taken, or lower edge of the last band
+    cut: Cut | None = None  # why `threshold` is not the one in the file
     set: Mapping[str, Any] = {}
     deployment: str | None = None  # preferred deployment (a pin, or the client asked for it)
     only: bool = False  # no other deployment may serve: the client named it
@@ -189,12 +198,13 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """What is known of deployments at one moment; `now` is monotonic seconds."""
+    """What is known at one moment of deployments, and of thresholds; `now` is monotonic seconds."""
 
     now: float = 0.0
     in_flight: Mapping[str, int] = {}
     cooling: Mapping[str, float] = {}  # deployment -> monotonic time until which it should not be tried
     limited: frozenset[str] = frozenset()  # those of `cooling` that asked for it (429), not those that failed
+    cuts: Mapping[str, Cut] = {}  # by route of the policy that decides; only those that moved
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -421,6 +431,25 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A number that is not to be passed."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    at_most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What the thresholds of a policy are moved for: exactly one limit, and how far they may go."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    large_share: Limit | None = None  # of the policy's requests, to the group of its last band
+    quality_loss: Limit | None = None  # mean over all requests, against the large group's answers
+    cost_per_1k: Limit | None = None  # US dollars per thousand requests
+    bounds: tuple[float, ...] | None = None  # lowest and highest; None = 0.2 to either side of the threshold as written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Ordered routes plus a default, chosen by the model name the client asked for."""
 
@@ -433,7 +462,7 @@ class Policy:
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     allow_deployments: bool = False  # may a client name a deployment directly
     record_prompts: bool = False  # records of this policy hold the user's words
-    target: Mapping[str, Any] | None = None
+    target: Goal | None = None
     explore: Explore | None = None
     examples: tuple[Example, ...] = ()
     order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them

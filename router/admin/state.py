@@ -8,6 +8,7 @@ from router.flight import Snapshot
 from router.health import Health
 from router.metrics import Metrics
 from router.records import SqlRecorder
+from router.steering import Steering
 
 
 class AdminState(Protocol):
@@ -20,6 +21,7 @@ class AdminState(Protocol):
     metrics: Metrics
     health: Health
     recorder: SqlRecorder
+    steering: Steering
 
     @property
     def snapshot(self) -> Snapshot: ...

@@ -25,6 +25,7 @@ def config(state: AdminState) -> dict[str, Any]:
         "started": state.started,
         "policies": {name: {"models": list(p.models), "default": p.default} for name, p in current.policies.items()},
         "scorers": {name: spec.kind for name, spec in current.scorers.items()},
+        "thresholds": state.steering.view(),
         "workers": [{"pid": os.getpid(), "digest": current.digest, "generation": snapshot.generation}],
     }
 

@@ -13,11 +13,11 @@ from typing import Final
 from router.errors import Mistake
 from router.policy import chain_of
 from router.policy_files.conditions import check_when, implies
-from router.policy_files.onto import suggestion
 from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import mapping
-from router.types import Band, Cascade, Deployment, Explore, Group, Policy, ScorerSpec, ScoreRule
+from router.steer import rules
+from router.types import Band, Cascade, Deployment, Explore, Goal, Group, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -47,15 +47,16 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
         if name in policy.order[:index]:
             yield document.mistake(("order", index), "this group is in the order already; remove one")
     if policy.target is not None:
-        yield from _check_target(document, policy.target)
+        yield from _check_target(document, policy, policy.target)
     if policy.explore is not None:
         yield from _check_explore(document, policy, policy.explore)
 
 
 def warnings(document: Document, policy: Policy) -> Iterator[Mistake]:
     """What is allowed and yet likely not what was meant."""
-    if policy.target is not None:
-        yield document.mistake(("target",), "is checked but not yet acted on; the bands stay as written", at_key=True)
+    if policy.target is not None and policy.target.quality_loss is not None:
+        message = "needs judged answers, and no judge is built yet: the threshold stays as written"
+        yield document.mistake(("target", "quality_loss"), message, at_key=True)
     if policy.routes and not policy.examples:
         yield document.mistake((), "this policy has no examples; a few would be run at every check and reload")
 
@@ -229,16 +230,27 @@ def _check_explore(document: Document, policy: Policy, explore: Explore) -> Iter
         )
 
 
-def _check_target(document: Document, target: Mapping[str, object]) -> Iterator[Mistake]:
-    if not target:
-        yield document.mistake(("target",), f"names no target; known: {', '.join(_TARGETS)}")
-    for name, limit in target.items():
-        path: Path = ("target", name)
-        at_most = (mapping(limit) or {}).get("at_most")
-        if name not in _TARGETS:
-            yield document.mistake(path, f"unknown key '{name}'{suggestion(name, _TARGETS)}", at_key=True)
-        elif isinstance(at_most, bool) or not isinstance(at_most, int | float) or len(mapping(limit) or {}) != 1:
-            yield document.mistake(path, "must be {at_most: NUMBER}")
-        elif not (at_most > 0 and (at_most < 1 or name == "cost_per_1k")):
-            wanted = "more than 0" if name == "cost_per_1k" else "more than 0 and less than 1"
-            yield document.mistake((*path, "at_most"), f"must be {wanted}")
+def _check_target(document: Document, policy: Policy, goal: Goal) -> Iterator[Mistake]:
+    """One limit within its span, and bounds that hold the threshold they are for."""
+    named = [name for name in _TARGETS if getattr(goal, name) is not None]
+    if len(named) != 1:
+        wrong = "names several targets, which may pull apart; keep one" if named else "names no target"
+        yield document.mistake(("target",), f"{wrong}; known: {', '.join(_TARGETS)}")
+        return
+    at_most: float = getattr(goal, named[0]).at_most
+    if not (at_most > 0 and (at_most < 1 or named[0] == "cost_per_1k")):
+        wanted = "more than 0" if named[0] == "cost_per_1k" else "more than 0 and less than 1"
+        yield document.mistake(("target", named[0], "at_most"), f"must be {wanted}")
+    bounds = goal.bounds
+    if bounds is not None and not (len(bounds) == 2 and 0 <= bounds[0] < bounds[1] <= 1):
+        yield document.mistake(("target", "bounds"), "must be two scores from 0 to 1, the lower one first")
+        return
+    moved = rules(policy)
+    if not moved:
+        message = "moves the threshold of a score, and no route here has one between two groups; remove it"
+        yield document.mistake(("target",), message, at_key=True)
+    for rule in moved:
+        if bounds is not None and not bounds[0] <= rule.base <= bounds[1]:
+            place = next(index for index, one in enumerate(policy.routes) if one.name == rule.route)
+            message = f"must hold the threshold that routes[{place}] has as written, which is where it begins"
+            yield document.mistake(("target", "bounds"), message)

@@ -18,10 +18,12 @@ from fastapi.routing import APIRoute
 from prometheus_client.parser import text_string_to_metric_families
 
 from router import admin
+from router.changes import Changes
 from router.errors import ConfigError
 from router.health import Health
 from router.metrics import Metrics
 from router.records import Feedback, SqlRecorder
+from router.steering import Steering
 from router.types import Attempt, Config, Decision, Deployment, Group, Policy, Record, Score, Timing, Usage
 
 DEPLOYMENTS = {
@@ -59,6 +61,7 @@ class Gateway:
         self.snapshot = Snapshot(CONFIG, 1)
         self.metrics = Metrics(CONFIG)
         self.health = Health()
+        self.steering = Steering(self.metrics, Changes(None))
         url = f"sqlite:///{folder / 'records.sqlite3'}"
         self.recorder = SqlRecorder(url, linger_s=0.01, clock=lambda: 1000.0)
         self.recorder.flush()

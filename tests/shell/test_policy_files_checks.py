@@ -9,6 +9,7 @@ import pytest
 from router.policy_files import load, review
 from tests.support.config_files import GROUPS, POLICY, marked, messages, places, policy, route, write
 
+SCORED = route("{name: d, score: {scorer: difficulty, bands: [{below: 0.5, group: small}, {group: large}]}}")
 # Each case: a policy with ^ where the mistake stands, its key path, and words of its message.
 POLICIES = {
     "no such default": (policy().replace("default: large", "default: ^larg"), "default", "did you mean 'large'?"),
@@ -149,10 +150,21 @@ POLICIES = {
         "did you mean 'messages'?",
     ),
     "an unknown target": (policy("target: {^large_shre: {at_most: 0.3}}"), "target.large_shre", "'large_share'?"),
-    "a target of another shape": (policy("target: {large_share: ^0.3}"), "target.large_share", "{at_most: NUMBER}"),
+    "a target of another shape": (policy("target: {large_share: ^0.3}"), "target.large_share", "a mapping"),
     "a target beyond reach": (
-        policy("target: {large_share: {at_most: ^1.5}}"), "target.large_share.at_most", "less than 1"
+        SCORED + "target: {large_share: {at_most: ^1.5}}\n", "target.large_share.at_most", "less than 1"
     ),
+    "two targets": (
+        SCORED + "target: ^{large_share: {at_most: 0.5}, cost_per_1k: {at_most: 2}}\n", "target", "keep one"
+    ),
+    "bounds the wrong way round": (
+        SCORED + "target: {large_share: {at_most: 0.5}, bounds: ^[0.8, 0.2]}\n", "target.bounds", "the lower one first"
+    ),
+    "one bound": (SCORED + "target: {large_share: {at_most: 0.5}, bounds: ^[0.8]}\n", "target.bounds", "two scores"),
+    "bounds without the threshold": (
+        SCORED + "target: {large_share: {at_most: 0.5}, bounds: ^[0.6, 0.8]}\n", "target.bounds", "routes[0]"
+    ),
+    "a target without a threshold": (policy("^target: {large_share: {at_most: 0.5}}"), "target", "no route here"),
     "an example of no route": (
         policy("examples: [{expect: ^fast}]"), "examples[0].expect", "this policy has no route 'fast'; known: default"
     ),
@@ -339,14 +351,14 @@ def test_nothing_is_said_of_names_whose_file_cannot_be_read(tmp_path: Path) -> N
 def test_what_is_allowed_yet_odd_is_a_warning(tmp_path: Path) -> None:
     groups = GROUPS.replace("api_key: none}", "api_key: sk-1}") + "  spare: {upstream: local}\n"
     (tmp_path / "old.yml").write_text("")
-    folder = write(tmp_path, groups=groups, default=POLICY + "target: {large_share: {at_most: 0.3}}\n")
+    folder = write(tmp_path, groups=groups, default=POLICY + "target: {quality_loss: {at_most: 0.3}}\n")
     found = review(folder, {})
     assert found.config is not None
     assert [f"{Path(one.file).name}:{one.line}: {one.path}" for one in found.warnings] == [
         "old.yml:1: (file)",
         "groups.yaml:10: deployments.spare",
         "groups.yaml:9: deployments.large-b.api_key",
-        "default.yaml:7: target",
+        "default.yaml:7: target.quality_loss",
         "default.yaml:1: (file)",
     ]
     assert "sk-1" not in "".join(one.message for one in found.warnings)
