@@ -56,6 +56,13 @@ def sweep(data: Path, weak: str, strong: str, scorer: str, config: Path | None, 
     "--weak", metavar="COLUMN", help="Quality of the cheap model; without a pair the general scorer is built."
 )
 @click.option("--strong", metavar="COLUMN", help="Quality of the dear model.")
+@click.option(
+    "--from-records",
+    "records",
+    type=FILE,
+    multiple=True,
+    help="Exported records instead of --data; --weak and --strong are then groups, small and large when absent.",
+)
 @click.option("--scorer", type=click.Choice(["lexical", "generative"]), default="lexical", show_default=True)
 @click.option("--model", metavar="ID|DIR", help="With --scorer generative: the causal language model.")
 @click.option("--lora", type=click.IntRange(0), default=0, help="With --scorer generative: epochs of LoRA; 0 is none.")
@@ -67,6 +74,7 @@ def train(
     data: tuple[Path, ...],
     weak: str | None,
     strong: str | None,
+    records: tuple[Path, ...],
     scorer: str,
     model: str | None,
     lora: int,
@@ -82,6 +90,12 @@ def train(
     from router.scorers import heads
 
     started = perf_counter()
+    if records:
+        if data or cascade or scorer != "lexical" or holdout is not None:
+            raise BadData("--from-records trains a lexical scorer; not with --data, --cascade or --holdout")
+        path = heads.dump(training.from_records(records, weak, strong, say), out)
+        say(f"wrote {path} in {perf_counter() - started:.0f} s")
+        return
     if scorer == "generative":
         from evals import generative
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evals import cascade, cases, general
+from evals import cascade, cases, general, recorded
 from evals.cases import BadData, Pair
 from evals.decisions import Scored
 from evals.fit import (
@@ -105,12 +105,17 @@ def by_length(x: Examples, fail: Floats) -> Head:
     )
 
 
-def for_pair(pair: Pair, *, groups: str | None = None, say: Progress = lambda line: None) -> Model:
-    """A scorer for one pair. `groups` names the domain column; found by its usual names when None."""
+def for_pair(
+    pair: Pair, *, groups: str | None = None, estimated: Floats | None = None, say: Progress = lambda line: None
+) -> Model:
+    """A scorer for one pair. `groups` names the domain column; found by its usual names when None.
+
+    `estimated` is the gain where the pair's labels are in part predictions.
+    """
     x = Examples(pair.prompts)
     domain = pair.values(groups) if groups is not None else pair.domain()
-    gain, fail = pair.strong - pair.weak, 1.0 - pair.weak
-    target = smoothed_gain(pair, OWN_LABEL)
+    gain, fail = pair.strong - pair.weak if estimated is None else estimated, 1.0 - pair.weak
+    target = smoothed_gain(pair, OWN_LABEL) if estimated is None else estimated
     heads = {"length": by_length(x, fail)}
     exam = x.options >= 3
     names = {"exam": "", "open": ""}
@@ -135,6 +140,13 @@ def model(data: Sequence[Path], weak: str | None, strong: str | None, holdout: s
             raise BadData("the general scorer is built from evals/data; name --weak and --strong to train on a file")
         return general.train(say)
     return for_pair(pairs(data, weak, strong), groups=holdout, say=say)
+
+
+def from_records(files: Sequence[Path], weak: str | None, strong: str | None, say: Progress) -> Model:
+    """A scorer for two groups, from what was judged of their answers. Raises `BadData`."""
+    found = recorded.read(files, "small" if weak is None else weak, "large" if strong is None else strong)
+    pair, gain = recorded.estimate(found, say)
+    return for_pair(pair, estimated=gain, say=say)
 
 
 def pairs(data: Sequence[Path], weak: str | None, strong: str | None) -> Pair:
