@@ -17,8 +17,9 @@ from starlette.exceptions import HTTPException
 
 from router import __version__, catalogue, counting
 from router.encodings import decoded
-from router.errors import NotFound, Overloaded, PointsmanError, WrongMethod
-from router.exchange import PING, Exchange, Receive, Send, single_headers
+from router.errors import Cancelled, NotFound, Overloaded, PointsmanError, TooLarge, WrongMethod
+from router.exchange import PING, AsgiExchange, Exchange, Receive, Send, single_headers
+from router.front import Direct
 from router.service import FORWARDED, Service, error_headers
 from router.types import Caller, Dialect
 from router.wire import CODECS
@@ -44,6 +45,7 @@ SESSION_HEADERS = (
     b"x-session-id",
     b"x-session-affinity",
 )
+_SESSION = frozenset(SESSION_HEADERS)
 _FORWARDED = frozenset(name.encode() for name in FORWARDED)
 
 Scope = MutableMapping[str, Any]
@@ -57,6 +59,7 @@ class App:
         self._rest = rest
         self._limit = body_limit
         self._bodies = 0  # bytes of bodies in flight
+        self.hot = {path.encode(): (dialect, PINGS.get(dialect, PING)) for path, dialect in PATHS.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -71,15 +74,33 @@ class App:
                     return
         await self._rest(scope, receive, send)
 
+    async def direct(self, dialect: Dialect, headers: Mapping[bytes, bytes], exchange: Direct) -> None:
+        """`front.Hot`: the requests that need nothing of ASGI, which are nearly all."""
+        started = perf_counter()
+        body = exchange.body
+        self._bodies += len(body)
+        caller = caller_of(new_id(), headers, self.service.snapshot.wanted_headers)
+        try:
+            if exchange.left:
+                raise Cancelled("the client left while sending its body")
+            if len(body) > self._limit:
+                raise TooLarge(f"the body is larger than the limit of {self._limit} bytes")
+            self._refuse_too_many()
+            await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
+        except PointsmanError as error:
+            await self._refuse(dialect, caller, error, exchange, started)
+        finally:
+            self._bodies -= len(body)
+            exchange.over()
+
     async def _infer(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
         started = perf_counter()
-        exchange = Exchange(receive, send, PINGS.get(dialect, PING))
-        codec, caller = CODECS[dialect], Caller(id=new_id())
+        exchange = AsgiExchange(receive, send, PINGS.get(dialect, PING))
+        caller = Caller(id=new_id())
         held = 0
         try:
             headers = single_headers(scope["headers"])
-            if self._bodies > BODIES_LIMIT:
-                raise Overloaded("too many large requests at once; try again soon", retry_after_s=1.0)
+            self._refuse_too_many()
             held = _declared(headers, self._limit)
             self._bodies += held
             body = await exchange.body(headers, self._limit)
@@ -88,14 +109,24 @@ class App:
             self._bodies += len(body) - held
             held = len(body)
             caller = caller_of(caller.id, headers, self.service.snapshot.wanted_headers)
-            await self.service.serve(dialect, codec, body, caller, exchange, started)
+            await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
         except PointsmanError as error:
-            if not exchange.started and not exchange.left:
-                own = [(b"x-pointsman-request-id", caller.id.encode())]
-                await exchange.answer(error.status, error_headers(error) + own, codec.error(error, caller.id))
-            self.service.refuse(dialect, caller, error, started)
+            await self._refuse(dialect, caller, error, exchange, started)
         finally:
             self._bodies -= held
+
+    def _refuse_too_many(self) -> None:
+        if self._bodies > BODIES_LIMIT:
+            raise Overloaded("too many large requests at once; try again soon", retry_after_s=1.0)
+
+    async def _refuse(
+        self, dialect: Dialect, caller: Caller, error: PointsmanError, exchange: Exchange, started: float
+    ) -> None:
+        """A request that could not be read."""
+        if not exchange.started and not exchange.left:
+            own = [(b"x-pointsman-request-id", caller.id.encode())]
+            await exchange.answer(error.status, error_headers(error) + own, CODECS[dialect].error(error, caller.id))
+        self.service.refuse(dialect, caller, error, started)
 
 
 def _declared(headers: Mapping[bytes, bytes], limit: int) -> int:
@@ -106,7 +137,11 @@ def _declared(headers: Mapping[bytes, bytes], limit: int) -> int:
 
 def caller_of(request_id: str, headers: Mapping[bytes, bytes], wanted: frozenset[bytes]) -> Caller:
     """The caller as its headers tell; `wanted` are those that policies and scorers read."""
-    session = next((headers[name].decode("latin-1") for name in SESSION_HEADERS if name in headers), None)
+    session = None
+    if not _SESSION.isdisjoint(headers):
+        session = next(headers[name].decode("latin-1") for name in SESSION_HEADERS if name in headers)
+    if _FORWARDED.isdisjoint(headers) and wanted.isdisjoint(headers):
+        return Caller(id=request_id, session=session)
     kept = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in headers.items()
@@ -154,7 +189,7 @@ def rest(service: Service, state: Any) -> Any:
 
     async def whole(request: Request, limit: int) -> tuple[bytes, Caller]:
         headers = single_headers(request.scope["headers"])
-        body = await Exchange(request.receive, _never).body(headers, limit)
+        body = await AsgiExchange(request.receive, _never).body(headers, limit)
         if (encoding := headers.get(b"content-encoding")) is not None:
             body = decoded(body, encoding.decode("latin-1"), limit)
         return body, caller_of(new_id(), headers, service.snapshot.wanted_headers)

@@ -1,22 +1,31 @@
 """The server's side of a client's connection: uvicorn's protocol, with limits on how large a request's head may be
-and how slowly a request may come. What a request says is `app`'s.
+and how slowly a request may come, and a short way for hot requests. What a request says is `app`'s.
 
 uvicorn bounds neither: one connection that sends headers for ever takes memory without end, and one that sends
 nothing keeps its socket for ever. Time is counted in ticks of one task, since a timer each costs more than that.
+
+ASGI costs an inference request as much as relaying it does: a scope, a task that waits for a body which is already
+there, an event, a dictionary for each piece of the answer, a search through every header. So a plain POST to one of the
+application's hot paths, with its whole body at hand, is given to the application as it is, and answered on the
+transport. Everything unusual (a large or compressed body, `expect`, HTTP/1.0, pipelining) goes through ASGI.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from router.exchange import Exchange, Headers
+from router.types import Dialect
 
 HEAD_LIMIT = 64 * 1024  # bytes; Envoy's default is 60 KiB
 HEAD_S = 10.0  # from the connection, or the request's first byte, to the end of its head
 BODY_S = 60.0  # from there on a body that has not ended must have come at this rate
 BODY_RATE = 16 * 1024  # bytes a second: 32 MiB may take half an hour
+DIRECT_LIMIT = 256 * 1024  # bytes of a body that is collected here; a longer one is read at the application's pace
 TICK_S = 1.0
 
 _TOO_LARGE = (
@@ -27,16 +36,30 @@ _TOO_LARGE_BODY = (
     b'{"error":{"message":"the request\'s headers are larger than the limit of %d bytes",'
     b'"type":"invalid_request_error","param":null,"code":"headers_too_large"}}' % HEAD_LIMIT
 )
+_UNUSUAL = frozenset((b"content-encoding", b"transfer-encoding", b"upgrade", b"expect"))
+
+
+class Hot(Protocol):
+    """The application, as far as hot requests need it."""
+
+    hot: Mapping[bytes, tuple[Dialect, bytes]]  # by request target: the dialect, and what keeps its streams open
+
+    async def direct(self, dialect: Dialect, headers: Mapping[bytes, bytes], exchange: Direct) -> None:
+        """Serve one request; `exchange.body` is whole unless the client left."""
+        ...
 
 
 class Front(HttpToolsProtocol):
-    """One connection. `waiting` says for what the gateway waits; None while it is the client that waits."""
+    """One connection. `waiting` says for what the gateway waits; None while it is the client that waits, or rests."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.waiting: Literal["head", "body"] | None = "head"
         self.waited_s = 0.0
         self.received = 0  # bytes of what is waited for
+        app: object = self.app  # pyright: ignore[reportUnknownMemberType]
+        self._serves = cast(Hot, app) if hasattr(app, "hot") else None
+        self._direct: Direct | None = None
 
     def data_received(self, data: bytes) -> None:
         before = self.waiting
@@ -48,18 +71,81 @@ class Front(HttpToolsProtocol):
             self.transport.write(_TOO_LARGE % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY))
             self.transport.close()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._direct is not None:
+            self._direct.lost()
+
+    # --- what the parser says ---
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
         if self.waiting is None:
             self._wait_for("head")
 
     def on_headers_complete(self) -> None:
         self._wait_for("body")
+        serves = self._serves
+        spoken = None if serves is None else serves.hot.get(self.url)
+        headers = None if spoken is None else self._plain_post()
+        if spoken is None or headers is None:
+            self._through_asgi()
+            return
+        self._direct = Direct(self, *spoken, headers)
+        self.cycle = cast(Any, self._direct)
+
+    def _plain_post(self) -> dict[bytes, bytes] | None:
+        """The headers of a request that may go the short way, else None."""
+        parser, cycle = cast(Any, self.parser), self.cycle
+        if cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+            return None
+        if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
+            return None
+        headers = dict(self.headers)
+        length = headers.get(b"content-length", b"")
+        if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
+            return None
+        return headers if length.isdigit() and len(length) < 10 and int(length) <= DIRECT_LIMIT else None
+
+    def _through_asgi(self) -> None:
+        """What uvicorn would have done from the request's first byte on."""
+        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        self._direct = None
+        super().on_message_begin()
+        self.url = url
+        self.headers += headers
+        self.expect_100_continue = expect
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        direct = self._direct
+        if direct is None:
+            super().on_body(body)
+        else:
+            direct.body = direct.body + body if direct.body else body
 
     def on_message_complete(self) -> None:
         self.waiting = None
-        super().on_message_complete()
+        direct, serves = self._direct, self._serves
+        if direct is None or serves is None:
+            super().on_message_complete()
+        else:
+            direct.start(serves)
+
+    def on_response_complete(self) -> None:
+        """As uvicorn does, but for its timer: `tick` ends connections that rest."""
+        self.server_state.total_requests += 1
+        self.waited_s = 0.0
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+
+    # --- time ---
 
     def _wait_for(self, what: Literal["head", "body"]) -> None:
         self.waiting = what
@@ -67,16 +153,138 @@ class Front(HttpToolsProtocol):
         self.received = 0
 
     def tick(self, seconds: float) -> None:
-        """So much time has passed. Closes the connection of a client that is too slow."""
-        if self.waiting is None or self.flow.read_paused:  # paused: it is the gateway that has not read on
+        """So much time has passed. Closes the connection of a client that is too slow, or that rests for long."""
+        if self.flow.read_paused:  # it is the gateway that has not read on
             return
         self.waited_s += seconds
-        if self.waiting == "head":
-            answered = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
-            if answered and self.waited_s >= HEAD_S:
-                self.transport.close()
-        elif self.waited_s >= BODY_S and self.received < BODY_RATE * self.waited_s:
+        answered = self.cycle is None or self.cycle.response_complete  # pyright: ignore[reportUnnecessaryComparison]
+        match self.waiting:
+            case "head":
+                late = answered and self.waited_s >= HEAD_S
+            case "body":
+                late = self.waited_s >= BODY_S and self.received < BODY_RATE * self.waited_s
+            case None:
+                late = answered and self.waited_s >= self.timeout_keep_alive
+        if late:
             self.transport.close()
+
+
+class Direct(Exchange):
+    """One exchange on the connection itself. Stands where uvicorn keeps the cycle of an ASGI request, and has what
+    uvicorn asks of it: `response_complete`, `keep_alive`, `disconnected` and `message_event`."""
+
+    __slots__ = (
+        *("_front", "_left", "_task", "_transport", "body", "dialect", "disconnected", "headers", "keep_alive"),
+        "response_complete",
+    )
+
+    def __init__(self, front: Front, dialect: Dialect, ping: bytes, headers: Mapping[bytes, bytes]) -> None:
+        super().__init__(ping)
+        self._front = front
+        self._transport = front.transport
+        self._left: Callable[[], None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.dialect: Dialect = dialect
+        self.headers = headers
+        self.body = b""
+        self.keep_alive: bool = cast(Any, front.parser).should_keep_alive()
+        self.disconnected = False
+        self.response_complete = False
+
+    def start(self, serves: Hot) -> None:
+        """The body is whole, or the client has left."""
+        self._task = self._front.loop.create_task(serves.direct(self.dialect, self.headers, self))
+        self._front.tasks.add(self._task)
+
+    def over(self) -> None:
+        """The application is done with it. An answer that did not end ends with the connection."""
+        if self._task is not None:
+            self._front.tasks.discard(self._task)
+        if not self.ended and not self.left:
+            self._transport.close()
+
+    # --- the client leaves ---
+
+    @property
+    def message_event(self) -> Direct:
+        return self
+
+    def set(self) -> None:
+        """What uvicorn calls on a lost connection; `lost` follows."""
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        if self.response_complete:
+            return
+        self.left = True
+        if self._task is None and self._front.waiting == "body" and (serves := self._front._serves) is not None:  # pyright: ignore[reportPrivateUsage]
+            self.start(serves)
+        if self._left is not None:
+            self._left()
+
+    def notice(self, left: Callable[[], None]) -> None:
+        self._left = left
+        if self.left:
+            left()
+
+    def ignore(self) -> None:
+        self._left = None
+
+    # --- the answer ---
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        self.started = self.committed = self.ended = True
+        if not self.left:
+            self._transport.write(self._head(status, headers, b"content-length: %d\r\n" % len(body)) + body)
+        self._complete()
+
+    async def start_stream(self, headers: Headers) -> None:
+        self.started = True
+        if not self.left:
+            self._transport.write(self._head(200, headers, b"transfer-encoding: chunked\r\n"))
+
+    async def stream(self, data: bytes) -> None:
+        self.committed = True
+        self.writes += 1
+        if self._front.flow.write_paused:
+            await self._drain()
+        if data and not self.left:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def _drain(self) -> None:
+        self.sending = True
+        try:
+            await self._front.flow.drain()
+        finally:
+            self.sending = False
+
+    async def ping(self, headers: Headers) -> None:
+        if self.ended or self.sending:
+            return
+        if not self.started:
+            await self.start_stream(headers)
+        if not self.left:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(self._ping), self._ping))
+
+    async def end(self, data: bytes = b"") -> None:
+        self.ended = True
+        if self._front.flow.write_paused:
+            await self._drain()
+        if not self.left:
+            last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data) if data else b"0\r\n\r\n"
+            self._transport.write(last)
+        self._complete()
+
+    def _head(self, status: int, headers: Headers, framing: bytes) -> bytes:
+        close = b"" if self.keep_alive else b"connection: close\r\n"
+        return b"".join([STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in headers], framing, close, b"\r\n"])
+
+    def _complete(self) -> None:
+        self.response_complete = True
+        self._left = None
+        if not self.keep_alive:
+            self._transport.close()
+        self._front.on_response_complete()
 
 
 async def tick(connections: Iterable[object], every_s: float = TICK_S) -> None:

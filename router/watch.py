@@ -52,7 +52,7 @@ class Watch:
     is cancelled calls `reason()` to turn that back into an error."""
 
     __slots__ = (
-        *("_exchange", "_first_at", "_first_s", "_gone", "_idle_s", "_last", "_limited", "_loop", "_ping_headers"),
+        *("_exchange", "_first_at", "_first_s", "_idle_s", "_last", "_limited", "_loop", "_noticing", "_ping_headers"),
         *("_pings", "_quiet_at", "_task", "_ticker", "_total_s", "_writes", "content", "due", "error", "started"),
     )
 
@@ -68,7 +68,7 @@ class Watch:
         self._limited = False
         self._first_at = self._first_s = self._idle_s = self._total_s = NEVER
         self._last: float | None = None
-        self._gone: asyncio.Task[None] | None = None
+        self._noticing = False
         self._pings: set[asyncio.Task[None]] | None = None
         self._ping_headers: Headers | None = None
         self._writes = 0
@@ -98,9 +98,9 @@ class Watch:
 
     def look(self, now: float) -> None:
         """Called by the ticker once `due` has come."""
-        if self._gone is None:
-            self._gone = self._loop.create_task(self._exchange.gone())
-            self._gone.add_done_callback(self._left)
+        if not self._noticing:
+            self._noticing = True
+            self._exchange.notice(self._left)
         if now >= self._quiet_at:
             self._quiet_at = now + QUIET_S
             self._ping()
@@ -133,9 +133,8 @@ class Watch:
             ping.add_done_callback(self._pings.discard)
         self._writes = self._exchange.writes
 
-    def _left(self, gone: asyncio.Task[None]) -> None:
-        if not gone.cancelled() and self._exchange.left:
-            self._stop_with(Cancelled("the client left"))
+    def _left(self) -> None:
+        self._stop_with(Cancelled("the client left"))
 
     def _stop_with(self, error: Exception) -> None:
         if self.error is None and self._task is not None:
@@ -152,8 +151,8 @@ class Watch:
     def stop(self) -> None:
         """The request is over. `settle` afterwards when `error` is set."""
         self._ticker.discard(self)
-        if self._gone is not None:
-            self._gone.cancel()
+        if self._noticing:
+            self._exchange.ignore()
         for ping in self._pings or ():
             ping.cancel()
 

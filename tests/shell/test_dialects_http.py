@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from router.app import PINGS
-from router.exchange import PING, Exchange
+from router.exchange import PING, AsgiExchange
 from router.types import Deployment, Dialect
 from router.upstreams.openai import OpenAIUpstream
 from router.upstreams.scripted_server import ScriptedServer
@@ -181,7 +181,7 @@ async def test_S06_a_silent_stream_is_kept_open_in_a_way_that_its_client_knows()
         async def send(message: Any, sent: list[Any] = sent) -> None:
             sent.append(message)
 
-        exchange = Exchange(_never, send, PINGS.get(dialect, PING))
+        exchange = AsgiExchange(_never, send, PINGS.get(dialect, PING))
         await exchange.ping([(b"content-type", b"text/event-stream")])
         assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
         if dialect == "messages":
