@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from router.exchange import Headers
+from router.exchange import Exchange, Headers
 from router.policy import Selection
 from router.record import Book
-from router.seams import Meter, Reply, Scorer, Upstream
+from router.seams import Call, Codec, Meter, Reply, Scorer, Upstream
 from router.types import (
     Abstain,
     Attempt,
@@ -35,12 +35,16 @@ from router.types import (
     Usage,
 )
 from router.watch import Watch
+from router.wire.translate import Translation
 
 STREAM_HEADERS: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),  # nginx buffers event streams otherwise
 ]
+
+
+NOTHING: Mapping[str, str] = {}
 
 
 class Snapshot:
@@ -107,46 +111,55 @@ class Carried(Struct, frozen=True, kw_only=True):
 class Flight:
     """One request. Fields are set in the order of the request's life."""
 
+    # What most requests never change costs them nothing here.
+    codec: Codec
+    exchange: Exchange
     request: Request
     policy: Selection
     plan: Plan
     watch: Watch
+    call: Call  # what the deployment in turn is asked
+    translation: Translation | None = None  # where it is asked in another dialect than the client's
+    read: Request | None = None
+    text = ""
+    prompt: str | None = None  # the same, where the record is to hold it
+    signals: Signals | None = None
+    session_id: str | None = None
+    session: Session | None = None
+    load: Load | None = None
+    decision: Decision | None = None
+    carried: Carried | None = None
+    unset: tuple[str, ...] = ()  # fields of the policy's own that it cannot be told
+    left_out = False  # some of it is not for the deployment in turn
+    forwarded: Mapping[str, str] = NOTHING
+    listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
+    checked: Checked | None = None  # what it found
+    settled = True  # who answers is known: not while a cascade's first answer is held back
+    tries = 0  # attempts that began
+    target: Target | None = None
+    dropped: tuple[str, ...] = ()  # parts of the request that the deployment in turn cannot be told
+    status: int | None = None
+    usage: Usage | None = None
+    meter: Meter | None = None
+    _attempt_at = 0.0
+    _first_attempt_at: float | None = None
+    _first_at: float | None = None
+    _committed_at: float | None = None
+    _last_at: float | None = None
 
     def __init__(self, caller: Caller, snapshot: Snapshot, started: float, draw: float) -> None:
         self.caller = caller
         self.snapshot = snapshot
         self.started = started  # perf_counter
         self.draw = draw
-        self.read: Request | None = None
-        self.text = ""
-        self.prompt: str | None = None  # the same, where the record is to hold it
-        self.signals: Signals | None = None
         self.scores: dict[str, Score | Abstain] = {}
-        self.session_id: str | None = None
-        self.session: Session | None = None
-        self.load: Load | None = None
-        self.decision: Decision | None = None
-        self.carried: Carried | None = None
-        self.unset: tuple[str, ...] = ()  # fields of the policy's own that it cannot be told
-        self.left_out = False  # some of it is not for the deployment in turn
         self.made: list[str] = []  # state that the answer leaves with the client
-        self.forwarded: Mapping[str, str] = {}
-        self.listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
-        self.checked: Checked | None = None  # what it found
-        self.settled = True  # who answers is known: not while a cascade's first answer is held back
         self.attempts: list[Attempt] = []  # those that ended
-        self.tries = 0  # those that began
-        self.target: Target | None = None
-        self.alike = True  # the deployment in turn is asked in the client's dialect
-        self.dropped: tuple[str, ...] = ()  # parts of the request that the deployment in turn cannot be told
-        self.status: int | None = None
-        self.usage: Usage | None = None
-        self.meter: Meter | None = None
-        self._attempt_at = 0.0
-        self._first_attempt_at: float | None = None
-        self._first_at: float | None = None
-        self._committed_at: float | None = None
-        self._last_at: float | None = None
+
+    @property
+    def alike(self) -> bool:
+        """The deployment in turn is asked in the client's dialect."""
+        return self.translation is None
 
     # --- times, all perf_counter seconds ---
 

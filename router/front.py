@@ -57,7 +57,7 @@ class Front(HttpToolsProtocol):
         self.waiting: Literal["head", "body"] | None = "head"
         self.waited_s = 0.0
         self.received = 0  # bytes of what is waited for
-        app: object = self.app  # pyright: ignore[reportUnknownMemberType]
+        app = cast(object, self.app)  # pyright: ignore[reportUnknownMemberType]
         self._serves = cast(Hot, app) if hasattr(app, "hot") else None
         self._direct: Direct | None = None
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from router.errors import (
     BadAnswer,
@@ -24,7 +25,7 @@ from router.errors import (
     UpstreamError,
     UpstreamStatus,
 )
-from router.policy import Selection, chain_of, first_groups
+from router.policy import Asked, Selection, chain_of, first_groups
 from router.types import Attempt, Config, Decision, Deployment, Dialect, Load, Plan, Signals, Target
 
 MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
@@ -67,7 +68,7 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
     `draw` in [0, 1) settles ties, evenly. A preferred deployment comes first where it can serve. Where none can,
     `targets` is empty (see `refused_as`), but for a probe of one that is about to return.
     """
-    seen = survey(decision, policy, config, load, signals)
+    seen = _standing(decision, policy, config, load, signals) or survey(decision, policy, config, load, signals)
     targets: list[Target] = []
     for group, names in seen.able:
         ordered = names if len(names) == 1 else _least_busy(names, load.in_flight, draw)
@@ -113,6 +114,44 @@ def _line(policy: Selection, decision: Decision) -> tuple[str, ...]:
         return chain_of(policy, decision.group)
     firsts = first_groups(policy, decision.group, decision.then)
     return tuple(dict.fromkeys((*firsts, *chain_of(policy, decision.then))))
+
+
+class _Standing(Struct, frozen=True, kw_only=True):
+    """A survey that holds as long as nothing cools and the request fits `window` tokens."""
+
+    config: Config
+    policy: Selection
+    survey: Survey
+    window: float
+
+
+_standings: dict[tuple[int, int, str, str, bool], _Standing] = {}
+_REMEMBERED = 512  # a configuration has a few dozen; each holds the values that its key is the identity of
+
+
+def _standing(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals) -> Survey | None:
+    """The survey of a calm moment, made once for a configuration; None where this request or moment is special."""
+    if load.cooling or decision.only or decision.then is not None or isinstance(policy, Asked):
+        return None
+    key = (id(config), id(policy), decision.group, signals.dialect, signals.has_images)
+    held = _standings.get(key)
+    if held is None:
+        if len(_standings) >= _REMEMBERED:
+            _standings.clear()
+        groups = [config.groups[group] for group in chain_of(policy, decision.group) if group in config.groups]
+        chain = [
+            config.deployments[name] for group in groups for name in group.deployments if name in config.deployments
+        ]
+        windows = [d.context_window for d in chain if d.context_window is not None]
+        capped = any(d.max_in_flight is not None for d in chain)  # then it depends on the moment
+        small = replace(signals, input_tokens=0, max_output_tokens=0)
+        held = _standings[key] = _Standing(
+            config=config,
+            policy=policy,
+            survey=survey(decision, policy, config, load, small),
+            window=-1.0 if capped else float(min(windows, default=math.inf)),
+        )
+    return held.survey if signals.input_tokens + signals.max_output_tokens <= held.window else None
 
 
 def _bar(name: str, deployment: Deployment | None, load: Load, signals: Signals) -> Bar | None:

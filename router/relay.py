@@ -22,11 +22,10 @@ from router.metrics import Metrics
 from router.origins import STATEFUL, see
 from router.outbound import outbound
 from router.plan import COUNTED, after, fault_of, refused_as
-from router.seams import Call, Codec, Meter, Reply
+from router.seams import Meter, Reply
 from router.types import Attempt, Deployment, Plan, Target
 from router.upstreams.litellm import unsaid
 from router.wire import CODECS
-from router.wire.translate import Translation
 
 WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
@@ -42,7 +41,7 @@ class Relay:
         self._health = health
         self._metrics = metrics
 
-    async def run(self, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+    async def run(self, flight: Flight) -> None:
         """Answer the client from the first target that can. Raises the last error when none could."""
         plan = flight.plan
         if not plan.targets:
@@ -51,7 +50,7 @@ class Relay:
         while True:
             deployment = flight.snapshot.config.deployments[target.deployment]
             try:
-                call, translation = outbound(deployment, flight)
+                flight.call, flight.translation = outbound(deployment, flight)
             except BadRequest:
                 plan = _without(plan, target)
                 following = _untried(plan, flight)
@@ -60,50 +59,26 @@ class Relay:
                 target = following
                 continue
             try:
-                await self._attempt(target, call, translation, flight, exchange, codec)
+                await self._attempt(target, deployment, flight)
                 return
             except UpstreamError as error:
                 following = after(plan, flight.attempts, error, flight.snapshot.config)
-                if following is None or exchange.committed:
+                if following is None or flight.exchange.committed:
                     raise
                 target = following
 
-    async def _attempt(
-        self,
-        target: Target,
-        call: Call,
-        translation: Translation | None,
-        flight: Flight,
-        exchange: Exchange,
-        codec: Codec,
-    ) -> None:
+    async def _attempt(self, target: Target, deployment: Deployment, flight: Flight) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""
-        name = target.deployment
-        deployment = flight.snapshot.config.deployments[name]
-        timeouts, stream = deployment.timeouts, flight.request.stream
         flight.target = target
-        flight.alike = translation is None
-        if translation is not None:
-            flight.dropped = translation.dropped
-        else:
-            flight.dropped = ("thinking",) if flight.request.foreign_thoughts else ()
-        if deployment.upstream == "litellm":
-            flight.dropped = (*flight.dropped, *unsaid(call.body))
-        if flight.unset:
-            flight.dropped = (*flight.dropped, *flight.unset)
-            flight.unset = ()
-        if flight.left_out and "thinking" not in flight.dropped:
-            flight.dropped = (*flight.dropped, "thinking")
-        if flight.dropped:
-            self._metrics.dropped(flight.request.dialect, flight.dropped)
-        watch = flight.watch
-        idle_s = timeouts.idle_s if stream else timeouts.total_s
-        watch.attempt(timeouts.first_byte_s, idle_s, timeouts.total_s, flight.stream_headers() if stream else None)
-        self._health.begin(name)
+        if flight.dropped or not _told_whole(flight, deployment):
+            self._left_out(flight, deployment)
+        watch, stream = flight.watch, flight.call.stream
+        watch.attempt(deployment.timeouts, flight.stream_headers if stream else None)
+        self._health.begin(deployment.name)
         flight.begin_attempt(perf_counter())
         error: PointsmanError | None = PointsmanError("internal error")  # until the attempt ends in a known way
         try:
-            await self._call(deployment, call, translation, flight, exchange, codec)
+            await self._call(deployment, flight)
             error = None
         except asyncio.CancelledError:
             reason = watch.reason()
@@ -117,10 +92,10 @@ class Relay:
             raise
         finally:
             watch.rest()
-            self._health.end(name)
+            self._health.end(deployment.name)
             flight.attempts.append(
                 Attempt(
-                    deployment=name,
+                    deployment=deployment.name,
                     group=target.group,
                     status=error.status if isinstance(error, UpstreamStatus) else flight.status,
                     error=None if error is None else error.code,
@@ -129,6 +104,23 @@ class Relay:
             )
             self._judge(deployment, error)
 
+    def _left_out(self, flight: Flight, deployment: Deployment) -> None:
+        """Notes which parts of the request this deployment is not told, and counts them."""
+        translation = flight.translation
+        if translation is not None:
+            dropped = translation.dropped
+        else:
+            dropped = ("thinking",) if flight.request.foreign_thoughts else ()
+        if deployment.upstream == "litellm":
+            dropped = (*dropped, *unsaid(flight.call.body))
+        dropped = (*dropped, *flight.unset)
+        flight.unset = ()
+        if flight.left_out and "thinking" not in dropped:
+            dropped = (*dropped, "thinking")
+        flight.dropped = dropped
+        if dropped:
+            self._metrics.dropped(flight.request.dialect, dropped)
+
     def _judge(self, deployment: Deployment, error: PointsmanError | None) -> None:
         """Tell health how the attempt ended. A client's mistake or leave says nothing of the deployment."""
         if error is None:
@@ -136,15 +128,8 @@ class Relay:
         elif (fault := fault_of(error)) in COUNTED:
             self._health.failed(deployment.name, fault, error, asyncio.get_running_loop().time())
 
-    async def _call(
-        self,
-        deployment: Deployment,
-        call: Call,
-        translation: Translation | None,
-        flight: Flight,
-        exchange: Exchange,
-        codec: Codec,
-    ) -> None:
+    async def _call(self, deployment: Deployment, flight: Flight) -> None:
+        call, translation = flight.call, flight.translation
         reply = await flight.snapshot.upstreams[deployment.name].open(call)
         if flight.listen is not None:
             reply = flight.listen(deployment, reply)
@@ -155,32 +140,26 @@ class Relay:
                 raise await error_status(reply, deployment)
             kind = reply.headers.get("content-type", "").lower()
             if not call.stream:
-                await self._whole(reply, kind, translation, flight, exchange, codec)
+                await self._whole(reply, kind, flight)
             elif "event-stream" not in kind:
                 raise BadAnswer("the upstream answered a streaming request without a stream")
             elif translation is None:
-                meter = codec.meter(flight.request, asked_usage=deployment.stream_usage)
-                await self._stream(reply, flight, exchange, meter)
+                await self._stream(
+                    reply, flight, flight.codec.meter(flight.request, asked_usage=deployment.stream_usage)
+                )
             else:
-                await self._stream(reply, flight, exchange, translation.meter(flight.caller.id, time()))
+                await self._stream(reply, flight, translation.meter(flight.caller.id, time()))
         finally:
             await reply.aclose()
 
-    async def _whole(
-        self,
-        reply: Reply,
-        kind: str,
-        translation: Translation | None,
-        flight: Flight,
-        exchange: Exchange,
-        codec: Codec,
-    ) -> None:
+    async def _whole(self, reply: Reply, kind: str, flight: Flight) -> None:
         answer = await read_all(reply, WHOLE_LIMIT)
-        if not answer.lstrip()[:1] == b"{" or not answer.rstrip()[-1:] == b"}":
+        if not _is_object(answer):
             raise BadAnswer("the upstream's answer is not a JSON object")
+        translation = flight.translation
         if translation is None:
-            flight.usage = codec.usage(answer)
-            out = codec.mended(answer)
+            flight.usage = flight.codec.usage(answer)
+            out = flight.codec.mended(answer)
         else:
             flight.usage = CODECS[translation.target].usage(answer)
             out, kind = translation.answer(answer, flight.caller.id, time()), ""
@@ -188,15 +167,15 @@ class Relay:
             see(flight, out, whole=True)
         flight.first_content(perf_counter())
         headers = [(b"content-type", kind.encode("latin-1") or b"application/json"), *_relayed(reply.headers)]
-        sent = exchange.answer(200, headers + flight.headers(), out)
+        sent = flight.exchange.answer(200, headers + flight.headers(), out)
         flight.committed(perf_counter())
         await sent
 
-    async def _stream(self, reply: Reply, flight: Flight, exchange: Exchange, meter: Meter) -> None:
+    async def _stream(self, reply: Reply, flight: Flight, meter: Meter) -> None:
         """Pass events on as they come. Until the first content they are held, so that a failure before it can
         still be mended elsewhere without the client seeing a second beginning."""
         flight.meter = meter
-        watch = flight.watch
+        watch, exchange = flight.watch, flight.exchange
         held: list[bytes] = []
         stateful = flight.request.dialect in STATEFUL
         while not meter.done and (data := await reply.read()):
@@ -220,11 +199,11 @@ class Relay:
         flight.last_content(perf_counter())
         if meter.failed is not None:
             raise meter.failed
-        await exchange.end(self._tail(meter, exchange, held))
+        await exchange.end(self._tail(meter, exchange))
         if meter.done:
             await self._to_the_end(reply)
 
-    def _tail(self, meter: Meter, exchange: Exchange, held: list[bytes]) -> bytes:
+    def _tail(self, meter: Meter, exchange: Exchange) -> bytes:
         tail = meter.close()
         if exchange.committed:
             return tail
@@ -238,6 +217,20 @@ class Relay:
                     pass
         except (TimeoutError, UpstreamError):
             pass  # the answer is complete; the connection is closed instead of kept
+
+
+def _told_whole(flight: Flight, deployment: Deployment) -> bool:
+    """Whether nothing of the request can be lost on the way to this deployment: nearly always."""
+    if flight.translation is not None or flight.request.foreign_thoughts or flight.left_out or flight.unset:
+        return False
+    return deployment.upstream != "litellm"
+
+
+def _is_object(answer: bytes) -> bool:
+    """Whether it looks like a JSON object from outside."""
+    if answer[:1] == b"{" and answer[-1:] == b"}":
+        return True
+    return answer.lstrip()[:1] == b"{" and answer.rstrip()[-1:] == b"}"
 
 
 def _without(plan: Plan, target: Target) -> Plan:

@@ -21,7 +21,7 @@ from router.changes import Changes
 from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers
-from router.flight import Flight, Snapshot
+from router.flight import NOTHING, Flight, Snapshot
 from router.health import Health
 from router.metrics import Metrics
 from router.plan import fault_of, plan
@@ -73,6 +73,7 @@ class Service:
         self._clock = LocalClock()
         self._ticker = Ticker()
         self._verifier = Verifier(self._relay, health, self._ticker, self._score)
+        self._loop = asyncio.get_running_loop()
 
     async def serve(
         self, dialect: Dialect, codec: Codec, body: bytes, caller: Caller, exchange: Exchange, started: float
@@ -81,10 +82,21 @@ class Service:
         snapshot = self.snapshot
         snapshot.hold()
         flight = Flight(caller, snapshot, started, draw_of(caller.id))
+        flight.codec, flight.exchange = codec, exchange
         watch = flight.watch = Watch(exchange, self._ticker)
         error: PointsmanError | None = None
         try:
-            await self._fly(flight, codec, body, exchange)
+            if len(body) <= BIG:
+                flight.request = flight.read = codec.decode(body)
+            else:
+                flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
+            await self.decide(flight)
+            flight.forwarded = forwarded(caller.headers)
+            if flight.decision is not None and flight.decision.then is not None:
+                await self._verifier.run(flight)
+            else:
+                await self._relay.run(flight)
+            await self._remember(flight)
         except PointsmanError as raised:
             error = raised
         except asyncio.CancelledError:
@@ -101,29 +113,18 @@ class Service:
             if watch.error is not None:
                 await watch.settle()
             if error is not None:
-                await self._fail(flight, codec, exchange, error)
+                await self._fail(flight, error)
             snapshot.release()
-            self._conclude(flight, dialect, exchange, error)
-
-    async def _fly(self, flight: Flight, codec: Codec, body: bytes, exchange: Exchange) -> None:
-        if len(body) <= BIG:
-            flight.request = flight.read = codec.decode(body)
-        else:
-            flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
-        await self.decide(flight)
-        flight.forwarded = forwarded(flight.caller.headers)
-        if flight.decision is not None and flight.decision.then is not None:
-            await self._verifier.run(flight, exchange, codec)
-        else:
-            await self._relay.run(flight, exchange, codec)
-        await self._remember(flight)
+            # Steps 11 and 12: one record, which metrics, log and store all read.
+            partial = error is not None and exchange.committed and flight.status == 200
+            self._write(flight, dialect, error, partial=partial)
 
     async def decide(self, flight: Flight) -> Decision:
         """Steps 3 to 8: from the decoded request to the plan. Calls no upstream."""
         request, snapshot = flight.request, flight.snapshot
         config = snapshot.config
         chosen = policies.select(config, request.model)
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         if len(request.body) <= BIG:
             flight.text, found = self._signals(flight, now)
         else:
@@ -134,9 +135,13 @@ class Service:
             load = replace(load, cuts=cuts)
         flight.load = load
         flight.policy = chosen
-        if not isinstance(chosen, policies.Asked) and chosen.record_prompts:
-            flight.prompt = flight.text
-        flight.session = await self._session(flight, chosen)
+        if not isinstance(chosen, policies.Asked):
+            if chosen.record_prompts:
+                flight.prompt = flight.text
+            known = signals.conversation(request, flight.caller, flight.text)
+            if known is not None:
+                flight.session_id = known.key
+                flight.session = await self._session(known) if known.known else None
         if request.dialect in origins.STATEFUL:
             flight.session = await origins.session(self.store, flight) or flight.session
         scores = flight.scores
@@ -156,16 +161,10 @@ class Service:
         found = signals.extract(request, flight.caller, text=text, named_headers=named, hour=hour, weekday=weekday)
         return text, found
 
-    async def _session(self, flight: Flight, policy: policies.Selection) -> Session | None:
+    async def _session(self, conversation: signals.Conversation) -> Session | None:
         """What the store remembers of the conversation, under any key that it may have been kept by."""
-        if isinstance(policy, policies.Asked):
-            return None
-        found = signals.conversation(flight.request, flight.caller)
-        if found is None:
-            return None
-        flight.session_id = found.key
         try:
-            for key in found.known:
+            for key in conversation.known:
                 if (session := await self.store.session(key)) is not None:
                     return session
         except ConnectionError:
@@ -204,8 +203,9 @@ class Service:
             with contextlib.suppress(ConnectionError):  # counted by the store
                 await self.store.touch(session, policies.ladder(policy).pin.ttl_s)
 
-    async def _fail(self, flight: Flight, codec: Codec, exchange: Exchange, error: PointsmanError) -> None:
+    async def _fail(self, flight: Flight, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""
+        codec, exchange = flight.codec, flight.exchange
         if exchange.ended or exchange.left:
             return
         request_id = flight.caller.id
@@ -221,11 +221,6 @@ class Service:
     def refuse(self, dialect: Dialect, caller: Caller, error: PointsmanError, started: float) -> None:
         """Record a request that was turned away before it could be served: too large, or without its body."""
         self._write(Flight(caller, self.snapshot, started, 0.0), dialect, error, partial=False)
-
-    def _conclude(self, flight: Flight, dialect: Dialect, exchange: Exchange, error: PointsmanError | None) -> None:
-        """Steps 11 and 12: one record, which metrics, log and store all read."""
-        partial = error is not None and exchange.committed and flight.status == 200
-        self._write(flight, dialect, error, partial=partial)
 
     def _write(self, flight: Flight, dialect: Dialect, error: PointsmanError | None, *, partial: bool) -> None:
         now = perf_counter()
@@ -323,4 +318,4 @@ def draw_of(request_id: str) -> float:
 
 def forwarded(headers: Mapping[str, str]) -> Mapping[str, str]:
     """The client's headers that upstreams may see, by allowlist."""
-    return {name: headers[name] for name in FORWARDED if name in headers}
+    return {name: headers[name] for name in FORWARDED if name in headers} if headers else NOTHING

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from router import policy as policies
 from router.cascade import Said, compared, concluded, conclusion, empty, hopeless, refuses, settled
 from router.errors import BadAnswer, BadRequest, Overloaded, PointsmanError, RateLimited, UpstreamError
-from router.exchange import Exchange, Headers, Message
+from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
 from router.plan import RETRIED, after, fault_of, plan
 from router.relay import WHOLE_LIMIT, Relay
-from router.seams import Codec, Reply
+from router.seams import Reply
 from router.types import Abstain, Attempt, Cascade, Checked, Decision, Deployment, Plan, Prompt, Request, Score
 from router.watch import Ticker, Watch
 from router.wire import CODECS
@@ -41,7 +41,7 @@ class Held(Exchange):
     """An exchange whose client is ourselves: it keeps the answer."""
 
     def __init__(self) -> None:
-        super().__init__(self._silence, self._keep)
+        super().__init__()
         self.head: Headers = []
         self._parts: list[bytes] = []
         self._size = 0
@@ -50,16 +50,36 @@ class Held(Exchange):
     def answer_bytes(self) -> bytes:
         return b"".join(self._parts)
 
-    async def _silence(self) -> Message:
+    def notice(self, left: Callable[[], None]) -> None:
         """A client that never leaves: the real one is watched beside."""
-        return await asyncio.get_running_loop().create_future()
 
-    async def _keep(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.head = message["headers"]
-            return
-        self._parts.append(message["body"])
-        self._size += len(message["body"])
+    def ignore(self) -> None:
+        pass
+
+    async def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        self.started = self.committed = self.ended = True
+        self.head = headers
+        self._keep(body)
+
+    async def start_stream(self, headers: Headers) -> None:
+        self.started = True
+        self.head = headers
+
+    async def stream(self, data: bytes) -> None:
+        self.committed = True
+        self.writes += 1
+        self._keep(data)
+
+    async def ping(self, headers: Headers) -> None:
+        """The real client gets its own."""
+
+    async def end(self, data: bytes = b"") -> None:
+        self.ended = True
+        self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._size += len(data)
         if self._size > WHOLE_LIMIT:
             raise BadAnswer(f"the upstream's answer is larger than {WHOLE_LIMIT} bytes")
 
@@ -73,7 +93,7 @@ class Verifier:
         self._ticker = ticker
         self._ask = ask
 
-    async def run(self, flight: Flight, exchange: Exchange, codec: Codec) -> None:
+    async def run(self, flight: Flight) -> None:
         """Answer the client by a cascade; as `Relay.run` where no first group can be asked."""
         made = flight.decision
         cascade = policies.cascade(flight.policy, made.route) if made is not None else None
@@ -81,19 +101,19 @@ class Verifier:
             raise RuntimeError("a cascade is run only for a decision of one")
         firsts = policies.first_groups(flight.policy, made.group, made.then)
         if not any(target.group in firsts for target in flight.plan.targets):
-            await self._relay.run(flight, exchange, codec)
+            await self._relay.run(flight)
             return
         scouts = Scouts(self._relay, self._ticker, flight, cascade)
         listener = _Listener(flight) if cascade.verify.logprob_at_least is not None else None
         flight.listen = listener
         flight.settled = False
         try:
-            held = await self._first(flight, firsts, codec)
+            held = await self._first(flight, firsts)
             flight.listen = None
             if held is None:
                 await scouts.end()
                 flight.settled = True
-                await self._relay.run(flight, exchange, codec)
+                await self._relay.run(flight)
                 return
             flight.attempts[-1] = replace(flight.attempts[-1], usage=flight.tokens())
             flight.checked = await self._check(flight, cascade, held, scouts, listener)
@@ -101,14 +121,14 @@ class Verifier:
             flight.decision = concluded(made, cascade, flight.checked)
             flight.settled = True
             if flight.decision.why == "verified":
-                await _release(flight, exchange, held)
+                await _release(flight, held)
             else:
-                await self._escalate(flight, exchange, codec, held, firsts)
+                await self._escalate(flight, held, firsts)
         finally:
             await scouts.end()
             _count_last(flight)
 
-    async def _first(self, flight: Flight, firsts: tuple[str, ...], codec: Codec) -> Held | None:
+    async def _first(self, flight: Flight, firsts: tuple[str, ...]) -> Held | None:
         """The whole answer of the first group; None where it gave none, with what is left to try in `flight.plan`.
 
         An answer that breaks off on its way has not been seen by the client, so it is tried elsewhere too.
@@ -117,8 +137,9 @@ class Verifier:
         flight.plan = _only(whole, [t.group in firsts for t in whole.targets])
         while True:
             held = Held()
+            client, flight.exchange = flight.exchange, held
             try:
-                await self._relay.run(flight, held, codec)
+                await self._relay.run(flight)
                 return held
             except UpstreamError as error:
                 following = after(whole, flight.attempts, error, flight.snapshot.config)
@@ -128,6 +149,8 @@ class Verifier:
                 following = next((t for t in whole.targets if t.group not in firsts), None)
                 if following is None or any(a.error is not None for a in flight.attempts):
                     raise
+            finally:
+                flight.exchange = client
             rest = whole.targets.index(following)
             first = following.group in firsts
             flight.plan = _only(
@@ -172,9 +195,7 @@ class Verifier:
         score = await self._ask(flight, name, prompt)
         return score.value if isinstance(score, Score) else None
 
-    async def _escalate(
-        self, flight: Flight, exchange: Exchange, codec: Codec, held: Held, firsts: tuple[str, ...]
-    ) -> None:
+    async def _escalate(self, flight: Flight, held: Held, firsts: tuple[str, ...]) -> None:
         """The second group's answer; where it cannot serve and falls back on the first, the answer that is there."""
         made, config, signals = flight.decision, flight.snapshot.config, flight.signals
         if made is None or signals is None:
@@ -185,13 +206,13 @@ class Verifier:
         flight.plan = _only(whole, [t.group not in firsts for t in whole.targets])
         falls_back = any(group in firsts for group in policies.chain_of(flight.policy, made.group))
         try:
-            await self._relay.run(flight, exchange, codec)
+            await self._relay.run(flight)
         except (UpstreamError, Overloaded, RateLimited) as error:
             served = fault_of(error) in RETRIED or isinstance(error, Overloaded | RateLimited)
-            if exchange.committed or not falls_back or not served:
+            if flight.exchange.committed or not falls_back or not served:
                 raise
             kept.give_back(flight)
-            await _release(flight, exchange, held)
+            await _release(flight, held)
 
 
 class Scouts:
@@ -227,8 +248,9 @@ class Scouts:
     async def _listen(self, at: int, scout: Flight) -> None:
         held = Held()
         watch = scout.watch = Watch(held, self._ticker)
+        scout.codec, scout.exchange = CODECS[scout.request.dialect], held
         try:
-            await self._relay.run(scout, held, CODECS[scout.request.dialect])
+            await self._relay.run(scout)
             self.answers[at] = said(scout.request.dialect, held.answer_bytes, stream=False)
         except PointsmanError:
             pass  # a scout that cannot answer is a silent one; its attempt says why
@@ -275,8 +297,9 @@ def _unstreamed(request: Request) -> Request:
     return CODECS[request.dialect].decode(set_fields(request.body, fields))
 
 
-async def _release(flight: Flight, exchange: Exchange, held: Held) -> None:
+async def _release(flight: Flight, held: Held) -> None:
     """Send the answer that was held back, byte for byte."""
+    exchange = flight.exchange
     headers = [pair for pair in held.head if not pair[0].startswith(_OWN) and pair[0] != b"content-length"]
     headers += flight.headers()
     flight.released(perf_counter())
@@ -295,12 +318,14 @@ class _Kept:
     def __init__(self, flight: Flight) -> None:
         self._attempt = flight.attempts[-1]
         self._target, self._meter, self._usage = flight.target, flight.meter, flight.usage
-        self._status, self._alike, self._dropped, self._made = flight.status, flight.alike, flight.dropped, flight.made
+        self._status, self._dropped, self._made = flight.status, flight.dropped, flight.made
+        self._translation = flight.translation
         flight.usage, flight.made = None, []
 
     def give_back(self, flight: Flight) -> None:
         flight.target, flight.meter, flight.usage = self._target, self._meter, self._usage
-        flight.status, flight.alike, flight.dropped, flight.made = self._status, self._alike, self._dropped, self._made
+        flight.status, flight.dropped, flight.made = self._status, self._dropped, self._made
+        flight.translation = self._translation
         flight.attempts.remove(self._attempt)
         flight.attempts.append(self._attempt)  # the last is the one that served
 

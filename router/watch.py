@@ -7,9 +7,11 @@ costs more than all of the request's other bookkeeping: libuv opens and closes a
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from router.errors import Cancelled, TimedOut
 from router.exchange import Exchange, Headers
+from router.types import Timeouts
 
 TICK_S = 0.025  # how late a limit may be noticed
 PRESENCE_S = 0.05  # a quick answer is over before its client is watched: that takes a task
@@ -70,17 +72,20 @@ class Watch:
         self._last: float | None = None
         self._noticing = False
         self._pings: set[asyncio.Task[None]] | None = None
-        self._ping_headers: Headers | None = None
+        self._ping_headers: Callable[[], Headers] | None = None
         self._writes = 0
         self._quiet_at = now + QUIET_S
         ticker.add(self)
 
-    def attempt(self, first_byte_s: float, idle_s: float, total_s: float, ping_headers: Headers | None) -> None:
+    def attempt(self, timeouts: Timeouts, ping_headers: Callable[[], Headers] | None) -> None:
         """A new attempt begins: its clocks start now, but `total_s` counts from the request's start.
 
-        Idleness starts with the first byte: before it `first_byte_s` holds.
+        Idleness starts with the first byte: before it `first_byte_s` holds. `ping_headers` is None where the answer
+        is not a stream: then only the whole of it counts.
         """
         now = self._loop.time()
+        first_byte_s, total_s = timeouts.first_byte_s, timeouts.total_s
+        idle_s = total_s if ping_headers is None else timeouts.idle_s
         self._first_at, self._first_s, self._idle_s, self._total_s = now + first_byte_s, first_byte_s, idle_s, total_s
         self._last = None
         self._limited = True
@@ -127,7 +132,7 @@ class Watch:
 
     def _ping(self) -> None:
         if self._ping_headers is not None and self._writes == self._exchange.writes:
-            ping = self._loop.create_task(self._exchange.ping(self._ping_headers))
+            ping = self._loop.create_task(self._exchange.ping(self._ping_headers()))
             self._pings = self._pings or set()
             self._pings.add(ping)
             ping.add_done_callback(self._pings.discard)

@@ -19,18 +19,22 @@ class Conversation(Struct, frozen=True, kw_only=True):
     known: tuple[str, ...] = ()
 
 
-def conversation(request: Request, caller: Caller) -> Conversation | None:
+def conversation(request: Request, caller: Caller, text: str | None = None) -> Conversation | None:
     """The conversation that a request belongs to, as digests; None where nothing was said yet.
 
     Without an id the key is made of the caller, the model, the first user turn and the first answer: many
     conversations open with the same words, few get the same answer. Before the first answer it is the opening
     alone, which the second request reads when nothing is known of it yet. System messages are left out: agents
-    put the time and the state of files there.
+    put the time and the state of files there. `text` is the request's `user_text`, where it is at hand.
     """
     begin = (caller.tenant, caller.key, request.model)
     if caller.session:
         key = _digest(*begin, "id", caller.session)
         return Conversation(key=key, known=(key,))
+    if (
+        text and len(request.turns) == 1 and not request.turns[0].tool_results
+    ):  # these words are the opening, and nothing was answered yet
+        return Conversation(key=_digest(*begin, request.user or "", text[:_READ]))
     turns = iter(request.turns)
     opening = next((turn for turn in turns if speaks(turn)), None)
     if opening is None:

@@ -7,6 +7,7 @@ a sentence of their own prompts; unknown ones by an instruction to make such a t
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from router.types import Request, Turn
 
@@ -77,10 +78,15 @@ def is_side_request(request: Request, turn: Turn | None, text: str) -> bool:
     """
     if request.dialect == "embeddings":
         return False
-    seen = _instructions(request, turn, text).lower()
+    return _asks(_instructions(request, turn, text), offers_tools=request.tools > 0)
+
+
+@lru_cache(1024)  # an agent sends the same words again with every step
+def _asks(instructions: str, *, offers_tools: bool) -> bool:
+    seen = instructions.lower()
     if not any(map(seen.__contains__, _HINTS)):
         return False
-    return any(map(seen.__contains__, KNOWN)) or (not request.tools and bool(_KIND.search(seen)))
+    return any(map(seen.__contains__, KNOWN)) or (not offers_tools and bool(_KIND.search(seen)))
 
 
 def _instructions(request: Request, turn: Turn | None, text: str) -> str:

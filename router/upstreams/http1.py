@@ -45,7 +45,6 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._reading = True
         self.idle_since = 0.0
-        self.reused = False
         self.lost = False
         self._reset()
 
@@ -167,9 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether another request may follow on this connection; resets the state if so."""
         if self.lost or not self.complete or not self.keep_alive or self.failure is not None:
             return False
-        self._reset()
-        self._parser = httptools.HttpResponseParser(self)
-        self.reused = True
+        self._reset()  # the parser goes on with the next answer by itself
         return True
 
     def close(self) -> None:
@@ -310,7 +307,7 @@ class Pool:
             connection = self._idle.pop()  # newest first, so that surplus connections age out
             if connection.lost:
                 continue
-            if connection.idle_since < oldest:
+            if connection.idle_since < oldest or connection.touched:  # what came unasked answers no request of ours
                 connection.close()
                 continue
             return connection

@@ -25,6 +25,7 @@ Span = tuple[int, int]  # byte offsets, end exclusive
 _MISMATCH = re.compile(r"(Expected [^,]+?, got [^ ]+|[^-]+?) - at `\$\.?([^`]*)`")
 _MALFORMED_AT = re.compile(r"\(byte (\d+)\)")
 _FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
+_STRING = Decoder(str)
 # Below this size, looking for a second "model" in the whole body costs less than locating its large fields.
 _SMALL = 4096
 _KEYS = 64 * 1024  # bytes of all keys of a body; the longest body of a real client has 2 KB of them
@@ -78,7 +79,7 @@ def model(body: bytes, value: Raw, *bulk: Raw | list[Raw] | None) -> tuple[str, 
         raise BadRequest("the body has no `model`", param="model")
     if text[:1] != b'"':
         raise BadRequest("`model` must be a string", param="model")
-    name: str = decode(text, type=str)
+    name = _STRING.decode(text)
     if not name.strip():
         raise BadRequest("`model` is empty", param="model")
     if len(body) <= _SMALL and b"\\" not in body:

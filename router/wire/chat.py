@@ -58,14 +58,17 @@ class Format(Struct, gc=False):
     type: Any = None
 
 
+ABSENT = Raw()
+
+
 class Top(Struct, gc=False):
-    model: Raw = Raw()
-    messages: Raw = Raw()
+    model: Raw = ABSENT
+    messages: Raw = ABSENT
     tools: list[Raw] | None = None
     functions: list[Raw] | None = None
     stream: bool | None = None
-    stream_options: Raw = Raw()
-    response_format: Raw = Raw()
+    stream_options: Raw = ABSENT
+    response_format: Raw = ABSENT
     max_tokens: Any = None
     max_completion_tokens: Any = None
     user: Any = None
@@ -87,7 +90,7 @@ _STREAM_OPTIONS = Decoder(StreamOptions | None)
 
 def read_options(body: bytes, raw: Raw) -> tuple[bool, tuple[int, int] | None]:
     """Whether `stream_options` asks for usage, and where it stands."""
-    if not bytes(raw):
+    if raw is ABSENT:
         return False, None
     try:
         options = _STREAM_OPTIONS.decode(raw)
@@ -98,7 +101,7 @@ def read_options(body: bytes, raw: Raw) -> tuple[bool, tuple[int, int] | None]:
 
 def read_turns(messages: Raw) -> tuple[Turn, ...]:
     """The turns of a `messages` array. Raises `BadRequest` where the real API could not accept it."""
-    if not bytes(messages):
+    if messages is ABSENT:
         raise BadRequest("the body has no `messages`", param="messages")
     try:
         return tuple([_turn(message) for message in _MESSAGES.decode(messages)])
@@ -130,6 +133,8 @@ def _turn(message: Message) -> Turn:
     content = message.content
     images = 0
     texts: tuple[str, ...]
+    if message.role == "user" and isinstance(content, str) and content:  # what most messages are
+        return Turn(role="user", texts=(content,))
     if content is None:
         texts = ()
     elif isinstance(content, str):
@@ -194,11 +199,12 @@ def read_usage(usage: Any) -> Usage | None:
     """Usage from OpenAI's `usage` object of chat and completions."""
     if not is_object(usage):
         return None
+    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
     return Usage(
         input=count(usage.get("prompt_tokens")) or 0,
         output=count(usage.get("completion_tokens")) or 0,
-        cached=count(mapping(usage.get("prompt_tokens_details")).get("cached_tokens")) or 0,
-        reasoning=count(mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")) or 0,
+        cached=count(mapping(read).get("cached_tokens")) or 0 if read else 0,
+        reasoning=count(mapping(written).get("reasoning_tokens")) or 0 if written else 0,
     )
 
 
@@ -338,7 +344,7 @@ class ChatCodec:
         turns = read_turns(top.messages)
         include_usage, options_span = read_options(body, top.stream_options)
         wants_json = False
-        if bytes(top.response_format):
+        if top.response_format is not ABSENT:
             with suppress(ValidationError):  # null, or the upstream's to refuse
                 wants_json = _FORMAT.decode(top.response_format).type in ("json_object", "json_schema")
         limit = count(top.max_completion_tokens)

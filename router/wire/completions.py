@@ -18,7 +18,7 @@ class Top(Struct, gc=False):
     model: Raw = Raw()
     prompt: Raw = Raw()
     stream: bool | None = None
-    stream_options: Raw = Raw()
+    stream_options: Raw = chat.ABSENT
     max_tokens: Any = None
     user: Any = None
 
