@@ -59,7 +59,8 @@ class Front(HttpToolsProtocol):
         self.received = 0  # bytes of what is waited for
         app = cast(object, self.app)  # pyright: ignore[reportUnknownMemberType]
         self._serves = cast(Hot, app) if hasattr(app, "hot") else None
-        self._direct: Direct | None = None
+        self._direct: Direct | None = None  # the newest that went the short way; it may still be answered
+        self._reading: Direct | None = None  # the same while its body comes in
 
     def data_received(self, data: bytes) -> None:
         before = self.waiting
@@ -90,10 +91,10 @@ class Front(HttpToolsProtocol):
         serves = self._serves
         spoken = None if serves is None else serves.hot.get(self.url)
         headers = None if spoken is None else self._plain_post()
-        if spoken is None or headers is None:
+        if serves is None or spoken is None or headers is None:
             self._through_asgi()
             return
-        self._direct = Direct(self, *spoken, headers)
+        self._direct = self._reading = Direct(self, serves, *spoken, headers)
         self.cycle = cast(Any, self._direct)
 
     def _plain_post(self) -> dict[bytes, bytes] | None:
@@ -112,7 +113,6 @@ class Front(HttpToolsProtocol):
     def _through_asgi(self) -> None:
         """What uvicorn would have done from the request's first byte on."""
         url, headers, expect = self.url, self.headers, self.expect_100_continue
-        self._direct = None
         super().on_message_begin()
         self.url = url
         self.headers += headers
@@ -120,7 +120,7 @@ class Front(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        direct = self._direct
+        direct = self._reading
         if direct is None:
             super().on_body(body)
         else:
@@ -128,11 +128,12 @@ class Front(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self.waiting = None
-        direct, serves = self._direct, self._serves
-        if direct is None or serves is None:
+        direct = self._reading
+        if direct is None:
             super().on_message_complete()
         else:
-            direct.start(serves)
+            self._reading = None
+            direct.start()
 
     def on_response_complete(self) -> None:
         """As uvicorn does, but for its timer: `tick` ends connections that rest."""
@@ -174,13 +175,27 @@ class Direct(Exchange):
     uvicorn asks of it: `response_complete`, `keep_alive`, `disconnected` and `message_event`."""
 
     __slots__ = (
-        *("_front", "_left", "_task", "_transport", "body", "dialect", "disconnected", "headers", "keep_alive"),
+        *(
+            "_front",
+            "_left",
+            "_serves",
+            "_task",
+            "_transport",
+            "body",
+            "dialect",
+            "disconnected",
+            "headers",
+            "keep_alive",
+        ),
         "response_complete",
     )
 
-    def __init__(self, front: Front, dialect: Dialect, ping: bytes, headers: Mapping[bytes, bytes]) -> None:
+    def __init__(
+        self, front: Front, serves: Hot, dialect: Dialect, ping: bytes, headers: Mapping[bytes, bytes]
+    ) -> None:
         super().__init__(ping)
         self._front = front
+        self._serves = serves
         self._transport = front.transport
         self._left: Callable[[], None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -191,9 +206,9 @@ class Direct(Exchange):
         self.disconnected = False
         self.response_complete = False
 
-    def start(self, serves: Hot) -> None:
+    def start(self) -> None:
         """The body is whole, or the client has left."""
-        self._task = self._front.loop.create_task(serves.direct(self.dialect, self.headers, self))
+        self._task = self._front.loop.create_task(self._serves.direct(self.dialect, self.headers, self))
         self._front.tasks.add(self._task)
 
     def over(self) -> None:
@@ -217,8 +232,8 @@ class Direct(Exchange):
         if self.response_complete:
             return
         self.left = True
-        if self._task is None and self._front.waiting == "body" and (serves := self._front._serves) is not None:  # pyright: ignore[reportPrivateUsage]
-            self.start(serves)
+        if self._task is None:
+            self.start()
         if self._left is not None:
             self._left()
 

@@ -97,3 +97,74 @@ async def test_F06_a_head_that_does_not_end_is_cut_off_at_its_limit_and_an_idle_
         assert record.outcome == "cancelled"
         for _, writer in (silent, slow, stalled):
             writer.close()
+
+
+async def test_a_hot_request_reads_the_same_in_pieces_chunked_from_http_1_0_and_behind_another(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        chunked = START + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+        old = HEAD.replace(b"HTTP/1.1", b"HTTP/1.0")
+        closing = HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+        ways = (
+            ((HEAD, BODY[:7], BODY[7:]), 1),
+            ((HEAD + BODY + HEAD + BODY + HEAD + BODY,), 3),  # pipelined
+            ((chunked,), 1),
+            ((HEAD.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"), BODY), 1),
+            ((old, BODY), 1),
+            ((closing, BODY), 1),
+        )
+        for pieces, count in ways:
+            answer = await said(rig.port, *pieces)
+            assert answer.count(b" 200 OK\r\n") == count, answer
+            assert answer.count(b'"content": "hi"') == count, answer
+            assert answer.count(b"x-pointsman-group: large") == count
+            assert (b"connection: close" in answer) == (pieces[0] in (old, closing))
+
+
+async def test_F06_a_connection_that_rests_is_closed_in_time_and_one_that_is_served_is_not(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(lambda seen: chat_stream([f"w{i} " for i in range(20)], gap_s=0.05)) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        streaming = asyncio.create_task(rig.events())
+        await asyncio.sleep(0.3)
+        (connection,) = connections(rig.listeners[0])
+        connection.tick(connection.timeout_keep_alive)
+        assert (await streaming)[-1] == "[DONE]"
+        connection.tick(connection.timeout_keep_alive - 1)
+        assert not connection.transport.is_closing()
+        connection.tick(1)
+        assert connection.transport.is_closing()
+
+
+async def test_a_client_that_leaves_in_the_middle_of_its_body_leaves_a_record(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        _, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(HEAD + BODY[:9])
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        (record,) = await rig.records()
+        assert record.outcome == "cancelled"
+        assert a.visits == []
+
+
+async def test_F23_a_second_request_behind_a_stream_does_not_hide_that_its_client_left(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(lambda seen: chat_stream([f"w{i} " for i in range(200)], gap_s=0.05)) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        streamed = BODY[:-1] + b',"stream":true}'
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(START + b"content-length: %d\r\n\r\n" % len(streamed) + streamed)
+        await reader.readuntil(b"w0 ")
+        writer.write(HEAD + BODY)
+        await asyncio.sleep(0.1)
+        writer.transport.abort()
+        records = await rig.records()
+        assert {record.outcome for record in records} == {"cancelled"}
+        assert records[-1].stream
