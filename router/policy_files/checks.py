@@ -5,7 +5,7 @@ Whether a name exists is `references`' question, and whether a policy does what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields
 from itertools import pairwise
 from typing import Final
@@ -17,7 +17,7 @@ from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import mapping
 from router.steer import rules
-from router.types import Band, Cascade, Deployment, Explore, Goal, Group, Policy, ScorerSpec, ScoreRule
+from router.types import Band, Cascade, Config, Deployment, Explore, Goal, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -170,18 +170,20 @@ def _check_cascade(document: Document, path: Path, one: Cascade, order: tuple[st
         yield document.mistake((*path, "wait_s"), "must be more than 0 seconds")
 
 
-def blind(
-    document: Document, policy: Policy, groups: Mapping[str, Group], known: Mapping[str, Deployment]
-) -> Iterator[Mistake]:
-    """Cascades that ask for log-probabilities where no deployment gives any: a warning."""
+def blind(document: Document, policy: Policy, config: Config) -> Iterator[Mistake]:
+    """Checks of cascades that can tell nothing of an answer: a warning."""
     for index, route in enumerate(policy.routes):
-        cascade = route.cascade
-        if cascade is None or cascade.verify.logprob_at_least is None or cascade.first not in groups:
+        if route.cascade is None:
             continue
-        if not any(known[name].logprobs for name in groups[cascade.first].deployments if name in known):
-            path: Path = ("routes", index, "cascade", "verify", "logprob_at_least")
+        want, path = route.cascade.verify, ("routes", index, "cascade", "verify")
+        group, spec = config.groups.get(route.cascade.first), config.scorers.get(want.scorer or "")
+        firsts = [config.deployments[name] for name in (group.deployments if group is not None else ())]
+        if want.logprob_at_least is not None and not any(one.logprobs for one in firsts):
             message = "no deployment of the first group has logprobs: true, so this check can never tell"
-            yield document.mistake(path, message, at_key=True)
+            yield document.mistake((*path, "logprob_at_least"), message, at_key=True)
+        if spec is not None and spec.kind in ("lexical", "encoder", "generative", "remote"):
+            message = f"a {spec.kind} scorer looks at the prompt alone; one of the kind cascade sees the answers"
+            yield document.mistake((*path, "scorer"), message, at_key=True)
 
 
 def _band_message(band: Band, floor: float) -> str:

@@ -105,7 +105,6 @@ def _judge(
             mistakes.extend(checks.check_policy(document, policy))
             mistakes.extend(examples.check_examples(document, policy))
             warnings.extend(checks.warnings(document, policy))
-            warnings.extend(checks.blind(document, policy, groups, deployments))
     mistakes.extend(references.claimed_twice(policy_files))
     refused = {one.file for one in mistakes}
     for document, policy in policies:
@@ -123,6 +122,8 @@ def _judge(
         digest=digest,
         store=groups_file.data.get("store") if groups_file is not None else None,
     )
+    for document, policy in policies:
+        warnings.extend(checks.blind(document, policy, config))
     return Review(config=config, warnings=tuple(warnings), examples=sum(len(one.examples) for _, one in policies))
 
 

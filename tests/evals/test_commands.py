@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from evals import cases
+from evals import cascade, cases
+from router import scorers
 from router.cli import main
 from router.scorers import heads
 from router.scorers.lexical import Lexical
-from router.types import Prompt, Score, Signals
+from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
 
 HARD = (
     "Prove that there are infinitely many primes",
@@ -168,6 +169,28 @@ def test_a_cascade_uses_the_answers_and_counts_its_calls(data: Path, tmp_path: P
     assert scored.exit_code == 0, scored.output
     values = [float(v) for v in cases.read(tmp_path / "o.jsonl").columns["score"]]
     assert all(0.0 <= v <= 1.0 for v in values)
+
+
+def test_the_scorer_that_serves_gives_a_cascade_the_scores_that_were_evaluated(data: Path, tmp_path: Path) -> None:
+    told = ("--cascade", "--answer", "answer:small", "--scouts", "s1,s2")
+    out = tmp_path / "c"
+    done = call("train", "--data", str(data), "--weak", "small", "--strong", "large", *told, "--out", str(out))
+    assert done.exit_code == 0, done.output
+    table = cases.read(data)
+    offline = cascade.read(out).scores(table.prompts, cascade.told_of(table, "answer:small", ["s1", "s2"]))
+    scorer = scorers.build(ScorerSpec(name="c", kind="cascade", options={"artifact": str(out)}))
+    columns = [table.columns[name] for name in ("answer:small", "s1", "s2")]
+    for words, score, answer, *scouts in zip(table.prompts, offline, *columns, strict=True):
+        given = Prompt(text=words, signals=Signals(), answer=answer.lower(), scouts=tuple(s.lower() for s in scouts))
+        served = scorer.score(given)
+        assert isinstance(served, Score)
+        assert served.value == pytest.approx(float(score), abs=1e-4)
+    for prompt, reason in (
+        (Prompt(text="a", signals=Signals()), "missing"),
+        (Prompt(text="a", signals=Signals(), scouts=("a", "b")), "empty"),
+        (Prompt(text="a", signals=Signals(), answer="a", scouts=("a",)), "unsure"),
+    ):
+        assert scorer.score(prompt) == Abstain(scorer="c", reason=reason)  # pyright: ignore[reportArgumentType]
 
 
 def test_calibration_lowers_the_error_and_writes_an_artifact_with_the_same_order(data: Path, tmp_path: Path) -> None:

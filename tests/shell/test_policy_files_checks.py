@@ -47,6 +47,79 @@ POLICIES = {
         "routes[0].score",
         "keep one of group and score",
     ),
+    "both group and cascade": (
+        route("{name: x, group: small, ^cascade: {first: small, then: large}}"),
+        "routes[0].cascade",
+        "keep one of group and cascade",
+    ),
+    "no such first group": (
+        route("{name: x, cascade: {first: ^smal, then: large}}"),
+        "routes[0].cascade.first",
+        "did you mean 'small'?",
+    ),
+    "no such scout": (
+        route("{name: x, cascade: {first: small, then: large, scouts: [^scot], verify: {agreement_at_least: 1}}}"),
+        "routes[0].cascade.scouts[0]",
+        "there is no group 'scot'",
+    ),
+    "a cascade to itself": (
+        route("{name: x, cascade: {first: small, then: ^small}}"),
+        "routes[0].cascade.then",
+        "the first group again",
+    ),
+    "a cascade downwards": (
+        route("{name: x, cascade: {first: large, then: ^small}}") + "order: [small, large]\n",
+        "routes[0].cascade.then",
+        "a cascade goes up",
+    ),
+    "a cascade that verifies nothing": (
+        route(
+            "name: x\n    cascade:\n      first: small\n      then: large\n"
+            "      verify: ^{not_empty: false, no_refusal: false, valid_json: false}"
+        ),
+        "routes[0].cascade.verify",
+        "every check is off",
+    ),
+    "scouts that nothing looks at": (
+        route("{name: x, cascade: {first: small, then: large, ^scouts: [small]}}"),
+        "routes[0].cascade.scouts",
+        "no check looks at them",
+    ),
+    "agreement with nobody": (
+        route("{name: x, cascade: {first: small, then: large, verify: {^agreement_at_least: 0.5}}}"),
+        "routes[0].cascade.verify.agreement_at_least",
+        "nobody to agree with",
+    ),
+    "a share above one": (
+        route("{name: x, cascade: {first: small, then: large, scouts: [small], verify: {agreement_at_least: ^2}}}"),
+        "routes[0].cascade.verify.agreement_at_least",
+        "at most 1",
+    ),
+    "a scorer without a bound": (
+        route("{name: x, cascade: {first: small, then: large, verify: {^scorer: difficulty}}}"),
+        "routes[0].cascade.verify.scorer",
+        "without score_below",
+    ),
+    "no such scorer in a cascade": (
+        route("{name: x, cascade: {first: small, then: large, verify: {scorer: ^dificulty, score_below: 0.5}}}"),
+        "routes[0].cascade.verify.scorer",
+        "did you mean 'difficulty'?",
+    ),
+    "a probability for its logarithm": (
+        route("{name: x, cascade: {first: small, then: large, verify: {logprob_at_least: ^0.6}}}"),
+        "routes[0].cascade.verify.logprob_at_least",
+        "0 or less",
+    ),
+    "no time to verify": (
+        route("{name: x, cascade: {first: small, then: large, wait_s: ^0}}"),
+        "routes[0].cascade.wait_s",
+        "more than 0 seconds",
+    ),
+    "a misspelt check": (
+        route("{name: x, cascade: {first: small, then: large, verify: {^no_refusals: true}}}"),
+        "routes[0].cascade.verify.no_refusals",
+        "did you mean 'no_refusal'?",
+    ),
     "a reserved name": (route("{name: ^pin, when: {turns: 1}, group: small}"), "routes[0].name", "are taken"),
     "a name twice": (
         route("{name: a, when: {turns: 1}, group: small}", "{name: ^a, when: {turns: 2}, group: small}"),
@@ -439,3 +512,19 @@ def test_an_examples_headers_are_compared_as_http_has_them(tmp_path: Path) -> No
     content = route("{name: gold, when: {headers: {X-Tier: gold}}, group: large}")
     example = "examples: [{given: {headers: {X-TIER: gold}}, expect: gold}]\n"
     assert review(write(tmp_path, default=content + example), {}).examples == 1
+
+
+def test_checks_of_a_cascade_that_can_tell_nothing_are_warned_of(tmp_path: Path) -> None:
+    verify = "{logprob_at_least: -1, scorer: difficulty, score_below: 0.5}"
+    lines = (
+        route(f"{{name: x, cascade: {{first: small, then: large, verify: {verify}}}}}") + "examples: [{expect: x}]\n"
+    )
+    found = review(write(tmp_path, default=lines), {})
+    told = {one.path: one.message for one in found.warnings}
+    assert "can never tell" in told["routes[0].cascade.verify.logprob_at_least"]
+    assert "looks at the prompt alone" in told["routes[0].cascade.verify.scorer"]
+    groups = GROUPS.replace("model: m-small,", "model: m-small, logprobs: true,")
+    found = review(
+        write(tmp_path, groups=groups, default=lines.replace("scorer: difficulty, score_below: 0.5", "")), {}
+    )
+    assert found.warnings == ()
