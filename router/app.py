@@ -232,7 +232,9 @@ def rest(service: Service, state: Any) -> Any:
     @api.post("/v1/feedback")
     async def feedback(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
         body, _ = await whole(request, FEEDBACK_LIMIT)
-        state.recorder.feedback(catalogue.opinion(body, time()))
+        said = catalogue.opinion(body, time())
+        state.recorder.feedback(said)
+        service.trials.opinion(said.request_id, said.score)
         return JSONResponse({"status": "kept"})
 
     return api

@@ -26,9 +26,11 @@ from router.types import (
     Deployment,
     Load,
     Plan,
+    Policy,
     Request,
     Score,
     Session,
+    Shadow,
     Signals,
     Target,
     Timing,
@@ -123,6 +125,9 @@ class Flight:
     read: Request | None = None
     text = ""
     prompt: str | None = None  # the same, where the record is to hold it
+    beside: Policy | None = None  # decides as well, once the client has its answer
+    shadow: Shadow | None = None
+    answered: float | None = None  # perf_counter; where something is done after the answer
     signals: Signals | None = None
     session_id: str | None = None
     session: Session | None = None

@@ -156,6 +156,8 @@ class Metrics:
         self._thresholds: dict[tuple[str, str], float] = {}
         self._quality: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._samples: dict[tuple[str, str], int] = {}
+        self._canaries: dict[tuple[str, str], float] = {}
+        self._canary_differences: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._counts: dict[CountName, Callable[[], int]] = {}
         self._generation = 0
         self._reload_ok = True
@@ -242,6 +244,19 @@ class Metrics:
     def threshold(self, policy: str, route: str, value: float) -> None:
         """The cut in force, when it has moved from the one in the file."""
         self._thresholds[_known(policy, self._names.policies), _known(route, self._names.routes)] = value
+
+    def no_canaries(self) -> None:
+        """Forget every canary; those that a configuration has are told anew."""
+        self._canaries, self._canary_differences = {}, {}
+
+    def canary(self, policy: str, canary: str, share: float) -> None:
+        """Share of the policy's conversations that its canary decides for."""
+        names = self._names.policies
+        self._canaries[_known(policy, names), _known(canary, names)] = share
+
+    def canary_difference(self, policy: str, measure: str, worse: float, low: float, high: float) -> None:
+        """How much worse the canary is by one measure of a fixed list, with its interval."""
+        self._canary_differences[_known(policy, self._names.policies), measure] = (worse, low, high)
 
     def quality(self, policy: str, route: str, difference: float, low: float, high: float) -> None:
         """Estimated quality of what the small group served minus the large group's, with its interval."""
@@ -343,6 +358,10 @@ class Metrics:
         overhead.add_metric([], self._overhead.buckets(), self._overhead.total)
         yield overhead
         yield _gauge("threshold", "Score at which the largest group begins", ("policy", "route"), self._thresholds)
+        yield _gauge("canary_share", "Conversations that a canary decides for", ("policy", "canary"), self._canaries)
+        for place, suffix in enumerate(("", "_low", "_high")):
+            worse = {key: value[place] for key, value in list(self._canary_differences.items())}
+            yield _gauge(f"canary_difference{suffix}", "By how much a canary is worse", ("policy", "measure"), worse)
         for place, suffix in enumerate(("", "_low", "_high")):
             values = {key: value[place] for key, value in list(self._quality.items())}
             yield _gauge(f"quality_difference{suffix}", "Small group minus large group", ("policy", "route"), values)

@@ -30,6 +30,7 @@ from router.types import (
     Request,
     Score,
     Session,
+    Shadow,
     Signals,
     Timing,
     Usage,
@@ -149,6 +150,7 @@ def build(
     pinned: Session | None = None,
     load: Load | None = None,
     prompt: str | None = None,
+    shadow: Shadow | None = None,
     checked: Checked | None = None,
 ) -> Record:
     """The record of one request, however far it came; `time` is Unix seconds. What was not reached is None.
@@ -191,6 +193,7 @@ def build(
         pinned=pinned,
         load=load,
         prompt=_kept(prompt) if prompt is not None else None,
+        shadow=shadow,
         checked=checked,
     )
 

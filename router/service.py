@@ -28,6 +28,7 @@ from router.plan import fault_of, plan
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.steering import Steering
+from router.trials import Trials
 from router.types import (
     Abstain,
     Caller,
@@ -35,9 +36,11 @@ from router.types import (
     Dialect,
     NeedScore,
     Outcome,
+    Policy,
     Prompt,
     Score,
     Session,
+    Shadow,
     Signals,
 )
 from router.verified import Verifier
@@ -62,6 +65,7 @@ class Service:
         metrics: Metrics,
         health: Health,
         steering: Steering | None = None,
+        trials: Trials | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.store = store
@@ -69,6 +73,7 @@ class Service:
         self.metrics = metrics
         self.health = health
         self.steering = steering if steering is not None else Steering(metrics, Changes(None))
+        self.trials = trials if trials is not None else Trials(metrics, Changes(None))
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
         self._ticker = Ticker()
@@ -114,6 +119,8 @@ class Service:
                 await watch.settle()
             if error is not None:
                 await self._fail(flight, error)
+            elif flight.beside is not None:
+                await self._shadow(flight, flight.beside)
             snapshot.release()
             # Steps 11 and 12: one record, which metrics, log and store all read.
             partial = error is not None and exchange.committed and flight.status == 200
@@ -130,6 +137,8 @@ class Service:
         else:
             flight.text, found = await asyncio.to_thread(self._signals, flight, now)
         flight.signals = found
+        if self.trials.of:
+            chosen = self._tried(flight, chosen)
         load = self.health.load(now)
         if (cuts := self.steering.cuts.get(chosen.name)) is not None:
             load = replace(load, cuts=cuts)
@@ -151,6 +160,27 @@ class Service:
         flight.decision = step
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         return step
+
+    def _tried(self, flight: Flight, chosen: policies.Selection) -> policies.Selection:
+        """The policy that decides where `chosen` has a canary; a conversation is always on the same side of it."""
+        trial = self.trials.of.get(chosen.name)
+        if trial is None:
+            return chosen
+        conversation, known = _conversation(flight), flight.snapshot.config.policies
+        if trial.shadowed(conversation):
+            flight.beside = known.get(trial.canary.policy)
+        return known.get(trial.chosen(conversation), chosen)
+
+    async def _shadow(self, flight: Flight, other: Policy) -> None:
+        """What another policy would have decided, for the record; the client has its answer already."""
+        flight.answered = perf_counter()
+        found, load = flight.signals, flight.load
+        if found is None or load is None:
+            return
+        load = replace(load, cuts=self.steering.cuts.get(other.name, {}))
+        while isinstance(made := decide(other, found, flight.scores, flight.session, load, flight.draw), NeedScore):
+            flight.scores[made.scorer] = await self._score(flight, made.scorer, Prompt(text=flight.text, signals=found))
+        flight.shadow = Shadow(policy=made.policy, route=made.route, group=made.group)
 
     def _signals(self, flight: Flight, now: float) -> tuple[str, Signals]:
         """The user's words and the signals; `now` is monotonic seconds."""
@@ -223,7 +253,7 @@ class Service:
         self._write(Flight(caller, self.snapshot, started, 0.0), dialect, error, partial=False)
 
     def _write(self, flight: Flight, dialect: Dialect, error: PointsmanError | None, *, partial: bool) -> None:
-        now = perf_counter()
+        now = flight.answered or perf_counter()
         written = record.build(
             book=flight.snapshot.book,
             caller=flight.caller,
@@ -243,12 +273,23 @@ class Service:
             pinned=flight.session,
             load=flight.load,
             prompt=flight.prompt,
+            shadow=flight.shadow,
             checked=flight.checked,
         )
         self.metrics.observe(written)
         self.steering.observe(written)
+        if self.trials.of:
+            self.trials.observe(written)
         self.recorder.write(written)
         logs.request(written)
+
+
+def _conversation(flight: Flight) -> str:
+    """What a conversation goes by from its first request to its last; the request's id where nothing was said."""
+    found = signals.conversation(flight.request, flight.caller, flight.text)
+    if found is None:
+        return flight.caller.id
+    return found.known[-1] if found.known else found.key
 
 
 class LocalClock:

@@ -31,10 +31,12 @@ from router.health import Health
 from router.metrics import Metrics
 from router.service import Service
 from router.steering import Steering
+from router.trials import Trials
 
 log = logging.getLogger("pointsman.serving")
 
 PRE_STOP_S = 3.0  # the listener stays open this long after SIGTERM, until load balancers have seen /readyz
+STEER_S = 1.0
 DRAIN_S = 600.0  # streams in flight may take this long
 
 
@@ -81,8 +83,10 @@ class Gateway:
         self.changes = Changes(state.changes_file(folder))
         self.steering = Steering(self.metrics, self.changes)
         self.steering.use(config)
+        self.trials = Trials(self.metrics, self.changes)
+        self.trials.use(config)
         sessions = store.build(self.options.redis or config.store)
-        self.service = Service(snapshot, sessions, self.recorder, self.metrics, self.health, self.steering)
+        self.service = Service(snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
         self.metrics.config(snapshot.generation, ok=True)
         await self._keep("start")
 
@@ -128,6 +132,7 @@ class Gateway:
             self.config_ok, self.last_error = True, None
             self.metrics.config(new.generation, ok=True, current=config)
             self.steering.use(config)
+            self.trials.use(config)
             log.info("configuration %s in force, generation %d", config.digest[:12], new.generation)
             task = self._last_retired = asyncio.create_task(_retire(self._last_retired, old, new))
             self._retiring.add(task)
@@ -147,7 +152,14 @@ class Gateway:
         """Reload when the files change, and look at what moves by itself, until cancelled."""
         async with asyncio.TaskGroup() as both:
             both.create_task(policy_files.watch(self.options.config, self.reload))
-            both.create_task(self.steering.run())
+            both.create_task(self._steer())
+
+    async def _steer(self) -> None:
+        """Once a second: move thresholds that should move, and judge canaries that are due."""
+        while True:
+            await asyncio.sleep(STEER_S)
+            self.steering.look()
+            self.trials.look()
 
     async def close(self) -> None:
         for task in self._retiring:

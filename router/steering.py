@@ -7,7 +7,6 @@ no policy has a target.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections import deque
@@ -24,7 +23,6 @@ from router.types import Config, Cut, Record
 log = logging.getLogger("pointsman.steering")
 
 EVERY = 100  # records of a policy between two looks: a tenth of the window
-LOOK_S = 1.0
 NO_CUTS: Mapping[str, Cut] = {}
 
 
@@ -110,12 +108,6 @@ class Steering:
         if made:
             self._publish()
         return made
-
-    async def run(self) -> None:
-        """Look once a second, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            self.look()
 
     def view(self) -> list[dict[str, Any]]:
         """For the admin port: every threshold with a target."""

@@ -258,6 +258,14 @@ class Timing(Struct, frozen=True, kw_only=True):
     overhead_s: float = 0.0
 
 
+class Shadow(Struct, frozen=True, kw_only=True):
+    """What another policy would have decided; nothing came of it."""
+
+    policy: str
+    route: str
+    group: str
+
+
 Outcome = Literal["ok", "client_error", "upstream_error", "upstream_truncated", "timeout", "cancelled", "refused"]
 
 
@@ -287,6 +295,7 @@ class Record(Struct, frozen=True, kw_only=True):
     load: Load | None = None  # the load that `plan` saw, for the deployments considered
     checked: Checked | None = None  # what was found of a cascade's first answer
     prompt: str | None = None  # the user's words, where the policy says `record_prompts`
+    shadow: Shadow | None = None
 
 
 # --- what the operator writes ----------------------------------------------------------------------------
@@ -450,6 +459,36 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Until:
+    """When a canary has been tried long enough."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    requests: int = 2000  # that the canary has served
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worse:
+    """How much worse than the policy it tries to replace a canary may be."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    error_rate: float | None = None  # share of requests
+    ttft_p95: float | None = None  # seconds
+    quality_difference: float | None = None  # mean score of feedback
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """A policy that is tried on a share of the conversations of this one."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    policy: str
+    share: float
+    until: Until = field(default_factory=Until)
+    rollback_if: Worse = field(default_factory=Worse)
+    shadow: bool = False  # only decide with it and record that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Ordered routes plus a default, chosen by the model name the client asked for."""
 
@@ -464,6 +503,7 @@ class Policy:
     record_prompts: bool = False  # records of this policy hold the user's words
     target: Goal | None = None
     explore: Explore | None = None
+    canary: Canary | None = None
     examples: tuple[Example, ...] = ()
     order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them
 

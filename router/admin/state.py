@@ -9,6 +9,7 @@ from router.health import Health
 from router.metrics import Metrics
 from router.records import SqlRecorder
 from router.steering import Steering
+from router.trials import Trials
 
 
 class AdminState(Protocol):
@@ -22,6 +23,7 @@ class AdminState(Protocol):
     health: Health
     recorder: SqlRecorder
     steering: Steering
+    trials: Trials
 
     @property
     def snapshot(self) -> Snapshot: ...

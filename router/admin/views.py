@@ -26,6 +26,7 @@ def config(state: AdminState) -> dict[str, Any]:
         "policies": {name: {"models": list(p.models), "default": p.default} for name, p in current.policies.items()},
         "scorers": {name: spec.kind for name, spec in current.scorers.items()},
         "thresholds": state.steering.view(),
+        "canaries": state.trials.view(),
         "workers": [{"pid": os.getpid(), "digest": current.digest, "generation": snapshot.generation}],
     }
 

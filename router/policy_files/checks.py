@@ -17,9 +17,10 @@ from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import mapping
 from router.steer import rules
-from router.types import Band, Cascade, Config, Deployment, Explore, Goal, Policy, ScorerSpec, ScoreRule
+from router.types import Band, Canary, Cascade, Config, Deployment, Explore, Goal, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
+_WORSE: Final = ("error_rate", "ttft_p95", "quality_difference")
 _STORES: Final = ("redis://", "rediss://", "unix://")
 
 
@@ -48,6 +49,8 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
             yield document.mistake(("order", index), "this group is in the order already; remove one")
     if policy.target is not None:
         yield from _check_target(document, policy, policy.target)
+    if policy.canary is not None:
+        yield from _check_canary(document, policy.canary)
     if policy.explore is not None:
         yield from _check_explore(document, policy, policy.explore)
 
@@ -256,3 +259,20 @@ def _check_target(document: Document, policy: Policy, goal: Goal) -> Iterator[Mi
             place = next(index for index, one in enumerate(policy.routes) if one.name == rule.route)
             message = f"must hold the threshold that routes[{place}] has as written, which is where it begins"
             yield document.mistake(("target", "bounds"), message)
+
+
+def _check_canary(document: Document, canary: Canary) -> Iterator[Mistake]:
+    """A share, an end, and a reason to go back. Whether the policy exists is `references`' question."""
+    limits = canary.rollback_if
+    if not 0 < canary.share <= 1:
+        yield document.mistake(("canary", "share"), "must be more than 0 and at most 1")
+    if canary.until.requests < 1:
+        yield document.mistake(("canary", "until", "requests"), "must be at least 1")
+    given = {name: value for name in _WORSE if (value := getattr(limits, name)) is not None}
+    if not given and not canary.shadow:
+        message = f"would take all traffic whatever it does; add rollback_if with one of {', '.join(_WORSE)}"
+        yield document.mistake(("canary",), message, at_key=True)
+    for name, value in given.items():
+        if value < 0 or (value >= 1 and name != "ttft_p95"):
+            wanted = "0 seconds or more" if name == "ttft_p95" else "0 or more, and less than 1"
+            yield document.mistake(("canary", "rollback_if", name), f"must be {wanted}")

@@ -26,6 +26,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "record_prompts": "Whether records of this policy hold the user's words, for eval train --from-records.",
         "target": "A limit that the threshold is moved for, inside bounds.",
         "explore": "A share of requests that goes to the other side of the edge by chance, for evidence.",
+        "canary": "Another policy, tried on a share of this one's conversations.",
         "examples": "The policy's own tests, run at every check and reload.",
         "order": "Groups from smallest to largest; left out: as the bands name them.",
     },
@@ -36,6 +37,19 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "bounds": "The lowest and the highest threshold; left out: 0.2 to either side of the one written.",
     },
     "Limit": {"at_most": "The number that is not to be passed."},
+    "Canary": {
+        "policy": "The policy that is tried, by its name.",
+        "share": "Share of the conversations that it gets.",
+        "until": "When it has been tried long enough, and takes all.",
+        "rollback_if": "How much worse than this policy it may be.",
+        "shadow": "Only decide with it, and record what it would have done.",
+    },
+    "Until": {"requests": "Requests that the canary has served."},
+    "Worse": {
+        "error_rate": "Share of requests that fail, above this policy's.",
+        "ttft_p95": "Seconds to the first token, 95th percentile, above this policy's.",
+        "quality_difference": "Mean score of feedback, below this policy's.",
+    },
     "Route": {
         "name": "The route's name in records, metrics and headers.",
         "when": "The condition; every key in it must hold. Left out: every request.",

@@ -130,6 +130,25 @@ def claimed_twice(documents: Sequence[Document]) -> Iterator[Mistake]:
                 yield document.mistake(path, message)
 
 
+def canaries(documents: Sequence[Document]) -> Iterator[Mistake]:
+    """A canary is another policy, tried in one place, and tries none itself."""
+    names = [name for document in documents if isinstance(name := document.data.get("name"), str)]
+    trying = {document.data.get("name"): document for document in documents if "canary" in document.data}
+    path: Path = ("canary", "policy")
+    taken: dict[str, Document] = {}
+    for document in documents:
+        tried = (mapping(document.data.get("canary")) or {}).get("policy")
+        if not isinstance(tried, str):
+            continue
+        yield from _exists(document, path, tried, names, "policy")
+        if tried == document.data.get("name"):
+            yield document.mistake(path, "a policy cannot be tried in place of itself; name another")
+        elif tried in trying:
+            yield document.mistake(path, "this policy has a canary itself; try one thing at a time")
+        elif (first := taken.setdefault(tried, document)) is not document:
+            yield document.mistake(path, f"this policy is tried by {first.file} already; copy it under another name")
+
+
 def _group_names(data: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Every place in a policy, `default` apart, that names a group."""
     for index, one in enumerate(items(data.get("routes"))):

@@ -106,6 +106,7 @@ def _judge(
             mistakes.extend(examples.check_examples(document, policy))
             warnings.extend(checks.warnings(document, policy))
     mistakes.extend(references.claimed_twice(policy_files))
+    mistakes.extend(references.canaries(policy_files))
     refused = {one.file for one in mistakes}
     for document, policy in policies:
         if document.file not in refused:

@@ -24,11 +24,12 @@ from router.health import Health
 from router.metrics import Metrics
 from router.records import Feedback, SqlRecorder
 from router.steering import Steering
+from router.trials import Trials
 from router.types import Attempt, Config, Decision, Deployment, Group, Policy, Record, Score, Timing, Usage
 
 DEPLOYMENTS = {
     "small-a": Deployment(
-        name="small-a", upstream="openai", base_url="http://user:canary@127.0.0.1:9001/v1?key=canary", api_key="canary"
+        name="small-a", upstream="openai", base_url="http://user:s3cr3t@127.0.0.1:9001/v1?key=s3cr3t", api_key="s3cr3t"
     ),
     "large-a": Deployment(name="large-a", upstream="openai", base_url="http://127.0.0.1:9002/v1", model="m-large"),
     "spare": Deployment(name="spare", upstream="openai", base_url="http://127.0.0.1:9003/v1"),
@@ -62,6 +63,7 @@ class Gateway:
         self.metrics = Metrics(CONFIG)
         self.health = Health()
         self.steering = Steering(self.metrics, Changes(None))
+        self.trials = Trials(self.metrics, Changes(None))
         url = f"sqlite:///{folder / 'records.sqlite3'}"
         self.recorder = SqlRecorder(url, linger_s=0.01, clock=lambda: 1000.0)
         self.recorder.flush()
@@ -258,7 +260,7 @@ async def test_no_credential_is_in_any_answer(gateway: Gateway, client: httpx.As
         "/admin/records/r1",
         "/admin/requests",
     ):
-        assert "canary" not in (await client.get(path)).text, path
+        assert "s3cr3t" not in (await client.get(path)).text, path
 
 
 # --- who may ask -----------------------------------------------------------------------------------------

@@ -116,6 +116,8 @@ def used() -> Metrics:
     metrics.deployment_up("small-a", True)
     metrics.queue_depth("small-a", 3)
     metrics.kv_usage("small-a", 0.5)
+    metrics.canary("default", "default", 0.05)
+    metrics.canary_difference("default", "error_rate", 0.01, -0.02, 0.03)
     metrics.quality("default", "difficulty", -0.01, -0.03, 0.01)
     metrics.quality_sample("default", "same")
     metrics.config(2, True)

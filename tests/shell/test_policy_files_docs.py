@@ -19,11 +19,11 @@ ENVIRON = {"LARGE_KEY": "k"}
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_an_example_of_the_documentation_loads(tmp_path: Path, number: int) -> None:
-    """A block that begins with a file's name is that file; others are lines of a policy."""
+    """A block that begins with a file's name is that file, up to the next one's; others are lines of a policy."""
     block = BLOCKS[number]
-    named = re.match(r"# (\w+)\.yaml\n", block)
+    before, *named = re.split(r"^# (\w+)\.yaml\n", block, flags=re.MULTILINE)
     files = {"groups": GROUPS, "default": policy()}
-    files[named[1] if named else "default"] = block if named else policy(block)
+    files |= dict(zip(named[::2], named[1::2], strict=True)) if named else {"default": policy(before)}
     assert review(write(tmp_path, **files), ENVIRON).mistakes == ()
 
 
