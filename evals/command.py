@@ -167,7 +167,15 @@ def report(results: tuple[Path, ...], out: Path) -> None:
     """Draw results of `eval run` as one page that needs nothing else."""
     from evals import report as reports
 
-    out.write_text(reports.page([json.loads(r.read_text(encoding="utf-8")) for r in results]), encoding="utf-8")
+    read: list[reports.Result] = []
+    for path in results:
+        try:
+            given = json.loads(path.read_bytes())
+        except ValueError as e:
+            raise BadData(f"{path}: not JSON: {e}") from e
+        read.append(reports.check(given, str(path)))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(reports.page(read), encoding="utf-8")
     say(f"wrote {out} ({out.stat().st_size / 1024:.0f} KiB)")
 
 

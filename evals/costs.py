@@ -74,17 +74,17 @@ def prices(given: Sequence[str]) -> dict[str, Price]:
             raise BadData(
                 f"--price wants MODEL=INPUT:OUTPUT in US$ per million tokens, such as small=0.1:0.3, not {text!r}"
             )
-        out[_bare(name)] = Price(input=numbers[0], output=numbers[1], tokens=numbers[2] if numbers[2:] else None)
+        out[bare(name)] = Price(input=numbers[0], output=numbers[1], tokens=numbers[2] if numbers[2:] else None)
     return out
 
 
-def _bare(name: str) -> str:
+def bare(name: str) -> str:
     return name.split(":", 1)[1] if name.startswith(("correct:", "score:")) else name
 
 
 def of_model(table: Table, rows: NDArray[np.int64], name: str, given: Mapping[str, Price]) -> Cost:
     """What each of `rows` costs with the model of column `name`. Raises `BadData`."""
-    model = _bare(name)
+    model = bare(name)
     price = given.get(model)
     if price is None:
         raise BadData(f"no price for {model!r}: add --price {model}=INPUT:OUTPUT; there are {', '.join(given)}")

@@ -143,7 +143,7 @@ def measure(
         out["domain_prior"] = _short(metrics.apgr(rankings["domain_prior"], weak, strong))
         out["domain_prior_ci"] = _span(drawn.interval("domain_prior"))
         out["against_domain_prior"] = _span(drawn.difference("scorer", "domain_prior"))
-        out["by_domain"] = by_domain(pair, ranking, domain)
+        out["by_domain"] = by_domain(pair, ranking, domain, chosen)
     return out
 
 
@@ -246,7 +246,7 @@ def _ece(scored: Scored, weak: Floats) -> float | None:
     return metrics.calibration_error(scored.values[known], 1.0 - weak[known])
 
 
-def by_domain(pair: Pair, ranking: Floats, domain: Sequence[str]) -> list[dict[str, Any]]:
+def by_domain(pair: Pair, ranking: Floats, domain: Sequence[str], chosen: NDArray[np.bool_]) -> list[dict[str, Any]]:
     """One row per domain, largest first."""
     names = np.array(domain, dtype=str)
     out: list[dict[str, Any]] = []
@@ -260,6 +260,8 @@ def by_domain(pair: Pair, ranking: Floats, domain: Sequence[str]) -> list[dict[s
                 "n": int(at.sum()),
                 "weak": _short(w.mean()),
                 "strong": _short(s.mean()),
+                "strong_share": _short(chosen[at].mean()),
+                "quality": _short(np.where(chosen[at], s, w).mean()),
                 "apgr": _short(value),
             }
         )

@@ -154,7 +154,7 @@ def run(**given: Any) -> None:
 def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dict[str, Any]:
     """Two columns of a file."""
     from evals import cascade as cascades
-    from evals import cases, decisions, train
+    from evals import cases, costs, decisions, train
     from evals import run as runs
 
     if weak is None or strong is None:
@@ -184,6 +184,7 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         scouts=count,
         costs=_costs(asked, pair, weak, strong),
     )
+    result["models"] = {"weak": costs.bare(weak), "strong": costs.bare(strong)}
     result["scorer"] = {"name": asked.scorer, "folds": asked.folds, "holdout": asked.holdout, "cascade": asked.cascade}
     return result
 

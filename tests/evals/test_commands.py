@@ -211,16 +211,6 @@ def test_calibration_lowers_the_error_and_writes_an_artifact_with_the_same_order
     assert np.argsort(before).tolist() == np.argsort(after).tolist()
 
 
-def test_the_report_is_one_page_that_needs_nothing_else(data: Path, tmp_path: Path) -> None:
-    call("run", "--data", str(data), "--weak", "small", "--strong", "large", "--json", str(tmp_path / "r.json"))
-    done = call("report", "--result", str(tmp_path / "r.json"), "--out", str(tmp_path / "r.html"))
-    assert done.exit_code == 0, done.output
-    page = (tmp_path / "r.html").read_text()
-    assert page.count("<svg") == 3
-    assert "src=" not in page
-    assert "http" not in page.replace("http-equiv", "")
-
-
 @pytest.mark.parametrize(
     ("args", "says"),
     [
