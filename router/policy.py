@@ -29,13 +29,15 @@ NUMBERS = (
     "tool_calls",
     "tool_errors",
     "repeated_calls",
+    "spinning",
+    "context_growth",
     "max_output_tokens",
     "code_share",
     "hour",
     "weekday",
 )
 FLAGS = ("tool_loop", "side_request", "has_images", "wants_json", "stream")
-WORDS = ("language", "model", "dialect", "tenant", "key")
+WORDS = ("phase", "language", "model", "dialect", "tenant", "key")
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "at_least": (operator.ge, "at least"),
     "at_most": (operator.le, "at most"),

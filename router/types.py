@@ -96,11 +96,14 @@ class Signals(Struct, frozen=True, kw_only=True):
     prompt_chars: int = 0  # length of the last real user text
     turns: int = 0  # user turns so far, this one included; tool results are not turns
     tools: int = 0  # tools offered
-    # The next three look at the newest stretch of tool use: since the last user turn in a tool loop, and since
+    # The next six look at the newest stretch of tool use: since the last user turn in a tool loop, and since
     # the user turn before this one at a user turn, so that "it kept failing" is still known when the user answers.
     tool_calls: int = 0  # calls made
     tool_errors: int = 0  # failed tool results
     repeated_calls: int = 0  # longest run of the same call with the same arguments
+    spinning: int = 0  # newest calls that only go round: repetitions of one, two or three calls before them
+    phase: str = ""  # explore (the newest calls read and search), produce (they change things), "" = no tool use
+    context_growth: int = 0  # tokens (estimated) that answers and tool results added to the prompt
     tool_loop: bool = False  # the newest message is a tool result
     side_request: bool = False  # title, summary or the like, beside the conversation
     has_images: bool = False
@@ -331,6 +334,8 @@ class When:
     tool_calls: Number = None
     tool_errors: Number = None
     repeated_calls: Number = None
+    spinning: Number = None
+    context_growth: Number = None
     max_output_tokens: Number = None
     code_share: Number = None
     hour: Number = None
@@ -340,6 +345,7 @@ class When:
     has_images: bool | None = None
     wants_json: bool | None = None
     stream: bool | None = None
+    phase: Words = None
     language: Words = None
     model: Words = None
     dialect: Words = None

@@ -36,6 +36,8 @@ class Interval:
         return Interval(low=low, high=high, low_open=low_open, high_open=not high_closed)
 
 
+# Words of which there is a closed set.
+_AMONG: Final[Mapping[str, tuple[str, ...]]] = {"dialect": get_args(Dialect), "phase": ("explore", "produce", "")}
 # Signals with a known span; every other number is a count.
 _COUNT: Final = Interval(low=0)
 _SPANS: Final[Mapping[str, Interval]] = {
@@ -85,12 +87,13 @@ def check_when(document: Document, path: Path, when: When) -> Iterator[Mistake]:
         inner: tuple[When, ...] = getattr(when, name) or ()
         for index, condition in enumerate(inner):
             yield from check_when(document, (*path, name, index), condition)
-    alone = isinstance(when.dialect, str)
-    for index, dialect in enumerate(_words(when.dialect)):
-        if dialect not in get_args(Dialect):
-            here = (*path, "dialect") if alone else (*path, "dialect", index)
-            known = suggestion(dialect, get_args(Dialect))
-            yield document.mistake(here, f"there is no dialect '{document.shown(here, dialect)}'{known}")
+    for name, among in _AMONG.items():
+        given: str | tuple[str, ...] | None = getattr(when, name)
+        for index, word in enumerate(_words(given)):
+            if word not in among:
+                here = (*path, name) if isinstance(given, str) else (*path, name, index)
+                message = f"there is no {name} '{document.shown(here, word)}'{suggestion(word, among)}"
+                yield document.mistake(here, message)
 
 
 def _check_number(document: Document, path: Path, condition: float | Range, name: str) -> Iterator[Mistake]:

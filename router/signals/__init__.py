@@ -14,7 +14,7 @@ from router.signals.code import code_share
 from router.signals.conversation import Conversation, conversation
 from router.signals.languages import language
 from router.signals.side import is_side_request
-from router.signals.tools import failed, longest_run
+from router.signals.tools import failed, longest_run, phase, spinning
 from router.signals.words import newest, speaks, user_text
 from router.types import Caller, Request, Signals, ToolCall, Turn
 
@@ -48,8 +48,9 @@ def extract(
     tool_loop = at >= 0 and not spoken[at]
     used = _newest_tool_use(turns, spoken, at, tool_loop)
     calls: tuple[ToolCall, ...] = ()
-    errors = 0
+    errors = growth = 0
     if used:
+        growth = _texts(used)[0] // _BYTES_PER_TOKEN
         calls = tuple(call for turn in used for call in turn.tool_calls)
         errors = sum(failed(result) for turn in used for result in turn.tool_results)
     return Signals(
@@ -60,6 +61,9 @@ def extract(
         tool_calls=len(calls),
         tool_errors=errors,
         repeated_calls=longest_run(calls) if calls else 0,
+        spinning=spinning(calls) if calls else 0,
+        phase=phase(calls) if calls else "",
+        context_growth=growth,
         tool_loop=tool_loop,
         side_request=not tool_loop and is_side_request(request, turns[at] if at >= 0 else None, text),
         has_images=any(turn.images for turn in turns),
@@ -97,8 +101,18 @@ def input_tokens(request: Request) -> int:
     Base64 in the body (images, audio, files) would swamp an estimate from the body's length, so the texts are
     counted, and what the body holds beside them only up to what tools and a schema can plausibly take.
     """
+    bytes_, images = _texts(request.turns)
+    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
+    if request.tools or request.wants_json:
+        rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
+        tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
+    return tokens
+
+
+def _texts(turns: tuple[Turn, ...]) -> tuple[int, int]:
+    """Bytes of the texts, calls and results of some turns, and how many images stand beside them."""
     bytes_, images = 0, 0
-    for turn in request.turns:
+    for turn in turns:
         images += turn.images
         for text in turn.texts:
             bytes_ += len(text) if text.isascii() else _utf8_bytes(text)
@@ -106,11 +120,7 @@ def input_tokens(request: Request) -> int:
             bytes_ += len(call.arguments) + len(call.name)
         for result in turn.tool_results:
             bytes_ += len(result.text) if result.text.isascii() else _utf8_bytes(result.text)
-    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
-    if request.tools or request.wants_json:
-        rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
-        tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
-    return tokens
+    return bytes_, images
 
 
 def _utf8_bytes(text: str) -> int:

@@ -1,4 +1,6 @@
-"""What can be read off tool calls and their results without understanding them: failures and repetition."""
+"""What can be read off tool calls and their results without understanding them: failures, repetition, and whether
+an agent looks around or changes things.
+"""
 
 from __future__ import annotations
 
@@ -48,3 +50,62 @@ def longest_run(calls: Sequence[ToolCall]) -> int:
         run = run + 1 if call.name == before.name and call.arguments == before.arguments else 1
         longest = max(longest, run)
     return longest
+
+
+_CYCLE = 3  # calls; agents that are stuck read, edit and test the same thing over and over
+_NEWEST = 32  # calls looked at: what went round before them has been got out of
+
+
+def spinning(calls: Sequence[ToolCall]) -> int:
+    """How many of the newest calls only go round: each is the same as the one a cycle of up to three calls before."""
+    made = [(call.name, call.arguments) for call in calls[-_NEWEST:]]
+    longest = 0
+    for cycle in range(1, _CYCLE + 1):
+        run = 0
+        while run + cycle < len(made) and made[-1 - run] == made[-1 - run - cycle]:
+            run += 1
+        longest = max(longest, run)
+    return longest
+
+
+_RECENT = 5  # calls that tell the phase: one look at a file between edits is no new exploration
+_READ = 200  # characters of a command
+# Verbs in the names of tools, agents' own and MCP servers': Read, Grep, list_dir, get_commit, apply_patch. The first that
+# stands in a name says what it does. A list of things to do is neither.
+_VERBS = re.compile(
+    r"""(?P<neither>todo|plan)
+      | (?P<produce>write|edit|patch|create|insert|replace|delete|remove|move|rename|update|apply|commit|push|send|save
+          |upload|deploy|submit)
+      | (?P<explore>read|grep|glob|search|find|list|(?<![a-z])ls(?![a-z])|view|open|get|fetch|show|look|query|browse
+          |describe|status|diff|tree|inspect)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SHELLS = re.compile(r"bash|shell|exec|terminal|command|(?<![a-z])run(?![a-z])", re.IGNORECASE)
+# A shell command's first word, behind the JSON that wraps it and a change of folder.
+_LOOKS = re.compile(
+    r"""[\[{"\s]*(?:(?:command|cmd|script|bash|-lc)["\s:,\[]*)*(?:cd\s+\S+\s*(?:&&|;)\s*)?
+        (?:ls|cat|head|tail|less|grep|rg|ag|find|fd|tree|wc|file|stat|pwd|which|du|df|env|echo|jq|nl|sed\s+-n
+          |git\s+(?:log|status|diff|show|blame|grep|branch|ls-files))\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_CHANGES = re.compile(r"[^0-9&>]>{1,2}(?!&|>|\s*/dev/null)|\btee\b|-delete\b|\bxargs\b")
+
+
+def phase(calls: Sequence[ToolCall]) -> str:
+    """What the newest calls do: "produce" where one changes things, "explore" where they only look, "" = unknown."""
+    looks = False
+    for call in calls[-_RECENT:]:
+        does = _does(call)
+        if does == "produce":
+            return does
+        looks = looks or does == "explore"
+    return "explore" if looks else ""
+
+
+def _does(call: ToolCall) -> str:
+    name = call.name.rpartition("__")[2]  # an MCP server's name stands before its tool's
+    if _SHELLS.search(name):
+        command = call.arguments[:_READ]
+        return "explore" if _LOOKS.match(command) and not _CHANGES.search(command) else "produce"
+    verb = _VERBS.search(name)
+    return verb.lastgroup or "" if verb else ""

@@ -204,6 +204,65 @@ def test_the_longest_run_of_one_call_with_the_same_arguments_is_found():
     assert extract(ask(*turns)).repeated_calls == 3
 
 
+def spun(*names: str) -> int:
+    """`spinning` of calls told apart by their arguments."""
+    loop = [turn for name in names for turn in (called("read", name), answered())]
+    return extract(ask(user("fix it"), *loop)).spinning
+
+
+@pytest.mark.parametrize(
+    ("calls", "round_"),
+    [("", 0), ("a", 0), ("ab", 0), ("aa", 1), ("aaaa", 3), ("abab", 2), ("xababab", 4), ("abcabcabc", 6), ("ababc", 0),
+     ("abcdabcd", 0), ("aaab", 0)],
+)  # fmt: skip
+def test_calls_that_go_round_in_a_cycle_of_up_to_three_are_counted_at_the_end(calls: str, round_: int):
+    assert spun(*calls) == round_
+
+
+@given(st.lists(st.sampled_from("abcd"), max_size=60))
+def test_spinning_is_bounded_and_no_more_than_the_calls(calls: list[str]):
+    assert 0 <= spun(*calls) <= min(max(len(calls) - 1, 0), 31)
+    if spun(*calls) == 0 and len(calls) > 1:
+        assert calls[-1] != calls[-2]
+
+
+@pytest.mark.parametrize(
+    ("calls", "phase"),
+    [
+        ([], ""),
+        ([("Read", "{}")], "explore"),
+        ([("Grep", "{}"), ("list_dir", "{}"), ("mcp__github__get_commit", "{}")], "explore"),
+        ([("Read", "{}"), ("Edit", "{}"), ("Read", "{}")], "produce"),
+        ([("Edit", "{}"), *[("Read", "{}")] * 5], "explore"),
+        ([("apply_patch", "*** Begin Patch")], "produce"),
+        ([("mcp__search__create_issue", "{}")], "produce"),
+        ([("search_commits", "{}")], "explore"),
+        ([("TodoWrite", "{}")], "neither"),
+        ([("weather", "{}")], ""),
+        ([("Bash", '{"command": "ls -la src"}')], "explore"),
+        ([("shell", '{"command": ["bash", "-lc", "cd /w && rg -n foo 2>/dev/null"]}')], "explore"),
+        ([("exec_command", '{"cmd": "git log --oneline"}')], "explore"),
+        ([("Bash", '{"command": "cat a > b"}')], "produce"),
+        ([("Bash", '{"command": "sed -i s/a/b/ x"}')], "produce"),
+        ([("Bash", '{"command": "make test"}')], "produce"),
+    ],
+)
+def test_the_phase_is_told_by_what_the_newest_calls_do(calls: list[tuple[str, str]], phase: str):
+    loop = [turn for name, arguments in calls for turn in (called(name, arguments), answered())]
+    assert extract(ask(user("fix it"), *loop)).phase == ("" if phase == "neither" else phase)
+
+
+def test_what_a_tool_loop_added_to_the_prompt_is_counted_at_the_next_user_turn_too():
+    loop = (called("read", "a" * 400), answered("b" * 4000))
+    seen = extract(ask(user("c" * 9000), *loop))
+    assert 1100 <= seen.context_growth <= 1110
+    assert seen.context_growth < seen.input_tokens
+    assert (
+        extract(ask(user("c" * 9000), *loop, said("done"), user("and now?"))).context_growth == seen.context_growth + 1
+    )
+    assert extract(ask(user("c" * 9000), *loop, said("d"), user("and"), said("e"), user("f"))).context_growth == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
