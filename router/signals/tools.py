@@ -70,8 +70,8 @@ def spinning(calls: Sequence[ToolCall]) -> int:
 
 _RECENT = 5  # calls that tell the phase: one look at a file between edits is no new exploration
 _READ = 200  # characters of a command
-# Verbs in the names of tools, agents' own and MCP servers': Read, Grep, list_dir, get_commit, apply_patch. The first that
-# stands in a name says what it does. A list of things to do is neither.
+# Verbs in the names of tools, agents' own and MCP servers': Read, Grep, list_dir, get_commit, apply_patch. The first
+# that stands in a name says what it does. A list of things to do is neither.
 _VERBS = re.compile(
     r"""(?P<neither>todo|plan)
       | (?P<produce>write|edit|patch|create|insert|replace|delete|remove|move|rename|update|apply|commit|push|send|save
