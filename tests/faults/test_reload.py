@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import chat, chat_stream
+from router.upstreams.scripts import chat, chat_stream, status
 from tests.support.rig import Rig, groups, running, text
 
 WORDS = [f"w{i} " for i in range(20)]
@@ -113,3 +113,92 @@ async def test_F21_a_refused_file_changes_nothing_and_the_next_good_one_is_taken
             await put(rig, good + "# mended\n")
             assert (await rig.ask()).headers["x-pointsman-policy"] != f"default@{digest[:12]}"
             assert await gauge(rig, "pointsman_config_reload_ok") == ["pointsman_config_reload_ok 1.0"]
+
+
+def swap(file: Path, content: str) -> None:
+    """The whole file at once, as a careful editor writes it."""
+    beside = file.with_name(f".{file.name}.tmp")
+    beside.write_text(content)
+    beside.replace(file)
+
+
+async def asked(rig: Rig, until: asyncio.Event) -> list[tuple[int, str, str, str]]:
+    """Requests one after another until the event: status, policy and digest, deployment, and what was answered."""
+    seen: list[tuple[int, str, str, str]] = []
+    while not until.is_set():
+        reply = await rig.ask()
+        said = reply.json()["choices"][0]["message"]["content"] if reply.status_code == 200 else reply.text
+        headers = reply.headers
+        place = (headers.get("x-pointsman-policy", ""), headers.get("x-pointsman-deployment", ""))
+        seen.append((reply.status_code, *place, said))
+    return seen
+
+
+async def test_G01_under_load_a_file_that_names_an_unknown_group_fails_no_request(tmp_path: Path) -> None:
+    async with ScriptedServer(chat("hi")) as a:
+        files = groups({"a": a}, {"small": ["a"], "large": ["a"]})
+        async with running(tmp_path, files) as rig:
+            before = rig.gateway.snapshot.config.digest
+            policy = rig.config / "default.yaml"
+            good, done = policy.read_text(), asyncio.Event()
+            clients = [asyncio.create_task(asked(rig, done)) for _ in range(4)]
+            for _ in range(5):
+                swap(policy, good.replace("group: large", "group: nowhere"))
+                assert not await rig.gateway.reload()
+                assert "there is no group 'nowhere'" in (rig.gateway.last_error or "")
+                await asyncio.sleep(0.02)
+            assert await gauge(rig, "pointsman_config_reload_ok") == ["pointsman_config_reload_ok 0.0"]
+            done.set()
+            seen = [one for answers in await asyncio.gather(*clients) for one in answers]
+    assert len(seen) > 20
+    assert {(status, named) for status, named, _, _ in seen} == {(200, f"default@{before[:12]}")}
+
+
+async def test_G04_while_the_files_flip_each_request_holds_one_configuration_retries_included(tmp_path: Path) -> None:
+    """Two configurations under which small means two different places; one of each always fails before content."""
+    async with (
+        ScriptedServer(chat("from a")) as a,
+        ScriptedServer(chat("from b")) as b,
+        ScriptedServer(lambda seen: status(500)) as broken,
+    ):
+        servers = {"a": a, "b": b, "broken": broken}
+        sides = [groups(servers, {"small": ["broken"], "large": [name]}) for name in ("a", "b")]
+        async with running(tmp_path, sides[0]) as rig:
+            done = asyncio.Event()
+            clients = [asyncio.create_task(asked(rig, done)) for _ in range(4)]
+            digests: dict[str, str] = {rig.gateway.snapshot.config.digest[:12]: "a"}
+            for flip in range(1, 21):
+                swap(rig.config / "groups.yaml", sides[flip % 2])
+                assert await rig.gateway.reload()
+                digests[rig.gateway.snapshot.config.digest[:12]] = "ab"[flip % 2]
+                await asyncio.sleep(0.05)
+            done.set()
+            seen = [one for answers in await asyncio.gather(*clients) for one in answers]
+    assert len(digests) == 2
+    assert {code for code, *_ in seen} == {200}
+    for _, named, deployment, said in seen:
+        side = digests[named.partition("@")[2]]
+        assert (deployment, said) == (side, f"from {side}")
+    assert {deployment for _, _, deployment, _ in seen} == {"a", "b"}
+
+
+async def test_G06_a_cooldown_outlives_a_change_elsewhere_and_goes_with_its_deployment(tmp_path: Path) -> None:
+    limited = status(429, {"retry-after": "60"})
+    async with ScriptedServer(lambda seen: limited) as a, ScriptedServer(chat("hi")) as b:
+        both = {"small": ["a", "b"], "large": ["b"]}
+        async with running(tmp_path, groups({"a": a, "b": b}, both)) as rig:
+            while not a.visits:  # ties are settled by chance
+                await rig.ask()
+            await put(rig, groups({"a": a, "b": b}, both) + "# elsewhere\n")
+            kept = rig.gateway.snapshot.upstreams["a"]
+            for _ in range(12):
+                assert (await rig.ask()).headers["x-pointsman-deployment"] == "b"
+            assert len(a.visits) == 1
+            assert await gauge(rig, 'pointsman_deployment_up{deployment="a"}') == [
+                'pointsman_deployment_up{deployment="a"} 0.0'
+            ]
+            await put(rig, groups({"b": b}, {"small": ["b"], "large": ["b"]}))
+            await put(rig, groups({"a": a, "b": b}, both))
+            assert rig.gateway.snapshot.upstreams["a"] is not kept
+            while len(a.visits) == 1:
+                await rig.ask()
