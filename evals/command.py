@@ -14,6 +14,7 @@ import click
 from evals.cases import BadData
 from evals.console import DIRECTORY, FILE, plainly, say, write
 from evals.run_command import answers_asked, cascade_options, options, run, scorer_options
+from evals.work import beside, going
 
 
 @click.group()
@@ -84,7 +85,10 @@ def train(
     scouts: str | None,
     out: Path,
 ) -> None:
-    """Train a scorer and write its artifact; the same data gives the same bytes."""
+    """Train a scorer and write its artifact; the same data gives the same bytes.
+
+    Finished parts wait in OUT.parts until all is done: the same command goes on where it stopped.
+    """
     from evals import cascade as cascades
     from evals import train as training
     from router.scorers import heads
@@ -93,7 +97,8 @@ def train(
     if records:
         if data or cascade or scorer != "lexical" or holdout is not None:
             raise BadData("--from-records trains a lexical scorer; not with --data, --cascade or --holdout")
-        path = heads.dump(training.from_records(records, weak, strong, say), out)
+        with going(beside(out)):
+            path = heads.dump(training.from_records(records, weak, strong, say), out)
         say(f"wrote {path} in {perf_counter() - started:.0f} s")
         return
     if scorer == "generative":
@@ -111,7 +116,8 @@ def train(
         training.write_cascade(pair, cascades.told(pair, *answers_asked(answer, scouts)), out)
         say(f"wrote {out} in {perf_counter() - started:.0f} s")
     else:
-        path = heads.dump(training.model(data, weak, strong, holdout, say), out)
+        with going(beside(out)):
+            path = heads.dump(training.model(data, weak, strong, holdout, say), out)
         say(f"wrote {path} ({path.stat().st_size / 1024:.0f} KiB) in {perf_counter() - started:.0f} s")
 
 

@@ -1,6 +1,6 @@
 """What the commands of `pointsman eval` share towards people: mistakes in one line, results as JSON, progress.
 
-On a terminal long work draws a bar; piped, it says a line at every tenth. No measuring here.
+On a terminal long work draws a bar; piped, it says a line every ten seconds and at the end. No measuring here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
+from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 
 import click
@@ -22,6 +23,8 @@ from router.scorers.generative import NotInstalled as MissingLibrary
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_LINE_S = 10.0  # between lines of progress
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
@@ -75,13 +78,15 @@ def progress(label: str, total: int, done: int = 0) -> Generator[Callable[[], No
 
 
 def _lines(label: str, total: int, done: int) -> Callable[[], None]:
-    count = done
-    say(f"{label}: {done} of {total}")
+    count, said = done, perf_counter()
+    if done:
+        say(f"{label}: {done} of {total} are there")
 
     def step() -> None:
-        nonlocal count
+        nonlocal count, said
         count += 1
-        if count * 10 // total > (count - 1) * 10 // total:
+        if count == total or perf_counter() - said > _LINE_S:
+            said = perf_counter()
             say(f"{label}: {count} of {total}")
 
     return step

@@ -1,7 +1,8 @@
 """`pointsman eval table`: every scorer on every shipped set, with intervals, as Markdown for docs/quality.md.
 
 Nothing is measured on rows that it was fitted on: the shipped scorer's heads are refitted without each fold, on
-rows and on whole domains. Each finished measurement is kept in a folder, so that an interrupted run goes on.
+rows and on whole domains. Each finished measurement is kept in a folder, and the parts of an unfinished one beside
+it, so that an interrupted run goes on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from evals import cascade, general, metrics, run, train
 from evals.cases import Pair
 from evals.fit import Examples, Floats, Ints, group_folds, out_of_fold, row_folds, standing
 from evals.libraries import library
+from evals.work import beside, going
 
 Progress = Callable[[str], None]
 
@@ -158,7 +160,8 @@ def measure(say: Progress, keep: Path, *, only: Sequence[str] | None = None) -> 
         if file.is_file():
             out[name] = json.loads(file.read_text(encoding="utf-8"))
         elif only is None or name in only:
-            out[name] = make(say)
+            with going(beside(file)):
+                out[name] = make(say)
             file.write_text(json.dumps(out[name], indent=1) + "\n", encoding="utf-8")
     return out
 

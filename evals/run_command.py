@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from evals.cases import BadData
 from evals.console import DIRECTORY, FILE, plainly, say, write
+from evals.work import beside, going
 from router.policy_files.review import load
 
 
@@ -168,7 +169,8 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         count = len(told.scouts)
         scored = train.cascade_scores(pair, told, asked.scorer, parts, say)
     elif parts is not None:
-        scored = runs.cross_validated(pair, parts, lambda p: train.for_pair(p, groups=asked.holdout), say)
+        with going(None if asked.json_out is None else beside(asked.json_out)):
+            scored = runs.cross_validated(pair, parts, lambda p: train.for_pair(p, groups=asked.holdout), say)
     else:
         scored = decisions.score(decisions.find(asked.scorer, asked.config), pair.prompts)
         if asked.config is not None:

@@ -7,7 +7,8 @@ and on whole domains left out, so that the blend also holds on domains that trai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from evals.fit import (
 )
 from evals.libraries import library
 from evals.targets import smoothed_gain
+from evals.work import current
 from router.scorers.features import OPTIONS, SURFACE
 from router.scorers.heads import Gate, Head, Model
 from router.types import Score
@@ -67,17 +69,32 @@ def stacked(
 ) -> Head:
     """One head: views fitted to `y`, stacked for `gain`, calibrated to `fail`."""
     fits = views(len(x))
-    rows = row_folds(len(x), FOLDS, seed=1)
-    by_row = [out_of_fold(f, x, y, rows) for f in fits.values()]
-    by_group: list[Floats] = []
+    folds = [row_folds(len(x), FOLDS, seed=1)]
     if groups is not None and len(set(groups)) >= 3:
-        parts = group_folds(groups, FOLDS)
-        by_group = [out_of_fold(f, x, y, parts) for f in fits.values()]
+        folds.append(group_folds(groups, FOLDS))
+    by_row, *rest = predicted(name, x, y, fits, folds)
+    by_group = rest[0] if rest else []
     weights = blend(by_row, by_group, gain)
     say(f"head {name}: {len(x)} rows, " + ", ".join(f"{n} {w:.2f}" for n, w in zip(fits, weights, strict=True)))
     kept = [i for i, w in enumerate(weights) if w > 0.02]
     chosen = list(fits.values())
     return head(name, x, y, [chosen[i] for i in kept], [weights[i] for i in kept], [by_row[i] for i in kept], fail)
+
+
+def predicted(
+    name: str, x: Examples, y: Floats, fits: Mapping[str, Fit], folds: Sequence[Sequence[Ints]]
+) -> list[list[Floats]]:
+    """What each view says out of fold, by each way to hold out: most of the work of training, kept if it stops."""
+    work = current()
+    out: list[list[Floats]] = []
+    with work.steps(f"head {name}, views held out", len(folds) * len(fits)) as step:
+        for parts in folds:
+            out.append([])
+            for view, fit in fits.items():
+                made_from = (view, *parts, y, *x.prompts)
+                out[-1].append(work.floats(made_from, partial(out_of_fold, fit, x, y, parts)))
+                step()
+    return out
 
 
 def blend(by_row: Sequence[Floats], by_group: Sequence[Floats], gain: Floats) -> list[float]:
