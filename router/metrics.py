@@ -144,6 +144,7 @@ class Metrics:
         self._requests: dict[tuple[str, str, str, str, str], int] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self._dropped: dict[tuple[str, str], int] = {}
+        self._verified: dict[tuple[str, str, str], int] = {}
         self._groups: dict[str, _Group] = {}
         self._savings: dict[str, _Savings] = {}
         self._scorers: dict[str, _Scorer] = {}
@@ -185,6 +186,9 @@ class Metrics:
             self._attempts[pair] += 1
         if decision is None:
             return
+        if of.checked is not None:
+            judged = (key[0], key[1], decision.check or "passed")
+            self._verified[judged] = self._verified.get(judged, 0) + 1
         timing = of.timing
         if timing.overhead_s > 0.0:
             self._overhead.add(timing.overhead_s)
@@ -329,6 +333,7 @@ class Metrics:
             "requests", "Requests answered", ("policy", "route", "group", "dialect", "outcome"), self._requests
         )
         yield _counter("attempts", "Calls to a deployment", ("deployment", "outcome"), self._attempts)
+        yield _counter("verified", "First answers of cascades judged", ("policy", "route", "result"), self._verified)
         yield _counter("dropped_fields", "Request fields lost in translation", ("dialect", "field"), self._dropped)
         groups = list(self._groups.items())
         yield _histogram(

@@ -116,9 +116,9 @@ class Verifier:
                 await self._relay.run(flight)
                 return
             flight.attempts[-1] = replace(flight.attempts[-1], usage=flight.tokens())
-            flight.checked = await self._check(flight, cascade, held, scouts, listener)
+            checked = await self._check(flight, cascade, held, scouts, listener)
             await scouts.end()
-            flight.decision = concluded(made, cascade, flight.checked)
+            flight.checked, flight.decision = checked, concluded(made, cascade, checked)
             flight.settled = True
             if flight.decision.why == "verified":
                 await _release(flight, held)

@@ -17,6 +17,7 @@ from router.types import (
     Abstain,
     Attempt,
     Band,
+    Checked,
     Config,
     Decision,
     Deployment,
@@ -108,7 +109,7 @@ def values(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
 
 def used() -> Metrics:
     metrics = Metrics(config())
-    metrics.observe(make())
+    metrics.observe(make(checked=Checked()))
     metrics.score("difficulty", 0.0001, Score(scorer="difficulty", value=0.2))
     metrics.score("difficulty", 0.15, Abstain(scorer="difficulty", reason="timeout"))
     metrics.dropped("chat", ["seed"])
@@ -180,6 +181,18 @@ def test_one_record_counts_in_each_of_its_metrics():
     assert values(metrics, "pointsman_savings_dollars_total") == {("default",): 2.25}
     assert values(metrics, "pointsman_request_seconds_sum") == {("small",): 1.5}
     assert values(metrics, "pointsman_overhead_seconds_count") == {(): 3}
+
+
+def test_each_first_answer_of_a_cascade_counts_by_what_became_of_it():
+    metrics = Metrics(config())
+    led = Decision(policy="default", route="difficulty", group="small", why="verified")
+    metrics.observe(make(decision=led, checked=Checked()))
+    metrics.observe(make(decision=msgspec.structs.replace(led, why="escalated", check="not_empty"), checked=Checked()))
+    metrics.observe(make(decision=msgspec.structs.replace(led, why="cascade")))  # none was there to judge
+    assert values(metrics, "pointsman_verified_total") == {
+        ("default", "not_empty", "difficulty"): 1,
+        ("default", "passed", "difficulty"): 1,
+    }
 
 
 def test_a_value_on_an_edge_is_in_the_bucket_of_that_edge():
