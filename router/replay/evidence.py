@@ -168,7 +168,7 @@ class Evidence:
         if n and not moved and slight:
             doubt, still = untried / n, "nothing moves"
             return Quality(
-                difference=0.0, low=-doubt, high=doubt, method=still, judged=judged, contrast=0, effective=0.0
+                difference=0.0, low=0.0 - doubt, high=doubt, method=still, judged=judged, contrast=0, effective=0.0
             )
         contrast = [one for one in self.judged if one.weight[0] != one.weight[1] or one.old != one.new]
         effective = min(_effective(one.weight[0] for one in contrast), _effective(one.weight[1] for one in contrast))

@@ -43,7 +43,7 @@ class Side:
         self.config = config
         self._changed = changed
         self._moved: dict[str, Session] = {}  # conversations that are not where the record has them
-        self._selections: dict[str, Selection | None] = {}
+        self._selections: dict[tuple[str, str], Selection | None] = {}  # by model and recorded policy
         self._largest = {name: order(policy)[-1] for name, policy in config.policies.items()}
         self._any_largest = frozenset(self._largest.values())
         self._prices = {name: d.price for name, d in config.deployments.items() if d.price is not None}
@@ -74,7 +74,7 @@ class Side:
     def _decide(
         self, of: Record, scores: Mapping[str, Score | Abstain], session: Session | None
     ) -> Decision | NeedScore | None:
-        chosen = self._select(of.model)
+        chosen = self._select(of)
         if chosen is None or of.signals is None:
             return None
         load = self._load(of, chosen)
@@ -97,16 +97,20 @@ class Side:
             return False
         return did.why != "cascade" or did.group != made.group
 
-    def _select(self, model: str) -> Selection | None:
+    def _select(self, of: Record) -> Selection | None:
+        """Whether a conversation was on a canary is as recorded, where there is still one of that name."""
         try:
-            return self._selections[model]
+            return self._selections[of.model, of.policy]
         except KeyError:
-            try:
-                found = select(self.config, model)
-            except UnknownModel:
-                found = None
-            self._selections[model] = found
-            return found
+            pass
+        try:
+            found = select(self.config, of.model)
+            if isinstance(found, Policy) and found.canary is not None and found.canary.policy == of.policy:
+                found = self.config.policies.get(of.policy, found)
+        except UnknownModel:
+            found = None
+        self._selections[of.model, of.policy] = found
+        return found
 
     def _session(self, of: Record) -> Session | None:
         pinned = of.pinned
@@ -121,7 +125,7 @@ class Side:
     def follow(self, past: Past, made: Decision | None) -> None:
         """Remembers where the conversation is after `made`."""
         of = past.record
-        chosen = self._select(of.model)
+        chosen = self._select(of)
         served = records.served(of)
         if made is None or chosen is None or served is None or of.session is None or of.signals is None:
             return

@@ -18,6 +18,7 @@ from router.replay.tally import NOWHERE
 from router.types import (
     Attempt,
     Band,
+    Canary,
     Cascade,
     Checked,
     Config,
@@ -276,6 +277,16 @@ def test_a_threshold_that_a_target_had_moved_holds_only_where_there_is_still_a_t
     moved = past(0, 0.3, "large", load=load)
     assert replayed(config(), [moved]).tally.moved == 1
     assert replayed(config(digest="old"), [moved]).tally.moved == 0
+
+
+def test_a_conversation_that_was_on_a_canary_stays_on_it_while_there_is_one():
+    tried = replace(policy(0.25), name="tried", models=("auto-tried",))
+    base = policy(canary=Canary(policy="tried", share=0.1))
+    with_canary = replace(config(base), policies={"default": base, "tried": tried})
+    decision = Decision(policy="tried", route="difficulty", group="large", why="score", score=0.3)
+    on_it = past(0, 0.3, "large", policy="tried", decision=decision)
+    assert replayed(with_canary, [on_it, past(1, 0.3)]).tally.moved == 0
+    assert replayed(config(), [on_it, past(1, 0.3)]).tally.by_group == {("large", "small"): 1}
 
 
 # --- quality ---------------------------------------------------------------------------------------------
