@@ -30,7 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from router.cascade import concluded
-from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder
+from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder, leads
 from router.types import (
     Abstain,
     Band,
@@ -78,6 +78,39 @@ def decide(
     failing group is `plan`'s to pass over. `checked` is what was found of a cascade's first answer, None
     before there is one.
     """
+    within = kept_within(policy, signals)
+    if within is None:
+        return _decide(policy, signals, scores, session, load, draw, checked)
+    if session is not None and session.group not in within:
+        session = None  # what it remembers is elsewhere, and the request may not go there
+    made = _decide(policy, signals, scores, session, load, draw, checked)
+    if isinstance(made, NeedScore):
+        return made
+    if made.group not in within:  # an abstention leads to the default, which may be elsewhere
+        made = replace(made, group=within[-1])
+    return replace(made, within=within)
+
+
+def kept_within(policy: Selection, signals: Signals) -> tuple[str, ...] | None:
+    """The groups that the first route which holds keeps its requests in; None where it does not."""
+    if isinstance(policy, Asked):
+        return None
+    steps = ladder(policy)
+    if not steps.stays:
+        return None
+    step = next((step for step in steps.steps if step.test is None or step.test(signals)), None)
+    return leads(step.route) if step is not None and step.route.stay else None
+
+
+def _decide(
+    policy: Selection,
+    signals: Signals,
+    scores: Mapping[str, Score | Abstain],
+    session: Session | None,
+    load: Load,
+    draw: float | None,
+    checked: Checked | None,
+) -> Decision | NeedScore:
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
     if isinstance(policy, Asked):
@@ -99,7 +132,7 @@ def decide(
             if step.rule is not None:
                 cut = load.cuts.get(step.route.name) if load.cuts else None
                 rule = step.rule if cut is None else in_force(step.rule, cut)
-                made = _by_score(policy, step, rule, cut, scores, held)
+                made = _by_score(policy, step, rule, cut, scores, held, signals)
                 if policy.explore is None or session is not None or signals.tool_loop or signals.side_request:
                     return made
                 return _explored(policy, policy.explore, step, rule, cut, made, draw)
@@ -155,6 +188,7 @@ def _by_score(
     cut: Cut | None,
     scores: Mapping[str, Score | Abstain],
     held: Held | None,
+    signals: Signals,
 ) -> Decision | NeedScore:
     if held is not None and held.above is not None and step.top <= held.above:
         return _stay(policy, held)
@@ -165,7 +199,14 @@ def _by_score(
         if held is not None:
             return replace(_stay(policy, held), scorer=rule.scorer)
         return Decision(policy=policy.name, route="default", group=policy.default, why="abstain", scorer=rule.scorer)
+    steps = ladder(policy)
     band, threshold = band_of(rule.bands, given.value)
+    if held is not None and steps.pin.move_cost:
+        cost = steps.pin.move_cost * signals.input_tokens / 10_000
+        found = _worth(rule.bands, given.value, cost, held.group, steps.rank)
+        if found is None:
+            return replace(_stay(policy, held), scorer=rule.scorer, score=given.value, threshold=threshold)
+        band, threshold = found
     made = Decision(
         policy=policy.name,
         route=step.route.name,
@@ -177,7 +218,21 @@ def _by_score(
         cut=_at(cut, threshold),
         set=_merged(step.route.set, band.set),
     )
-    return _settle(policy, ladder(policy), made, held)
+    return _settle(policy, steps, made, held)
+
+
+def _worth(
+    bands: tuple[Band, ...], value: float, cost: float, held: str, rank: Mapping[str, int]
+) -> tuple[Band, float | None] | None:
+    """Where a pinned conversation goes once its score has paid for the prompt that another group has to read anew;
+    None where a move would not be worth that."""
+    plain = band_of(bands, value)
+    here, wanted = rank.get(held, UNRANKED), rank.get(plain[0].group, UNRANKED)
+    if plain[0].group == held:
+        return plain
+    found = band_of(bands, value - cost if wanted > here else value + cost)
+    there = rank.get(found[0].group, UNRANKED)
+    return found if (there > here if wanted > here else there < here) else None
 
 
 def _explored(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from router.decide import decide, pinned
+from router.decide import decide, kept_within, pinned
 from router.plan import plan, survey
 from router.policy import Asked, Check, Selection, examine, ladder, wording
 from router.types import (
@@ -101,7 +101,8 @@ def explain(
 
 def _tested(policy: Policy, signals: Signals, session: Session | None, load: Load) -> Iterator[Tested]:
     """Routes in order, tested up to the first that holds; none where the pin settles it beforehand."""
-    held = pinned(policy, signals, session)
+    within = kept_within(policy, signals)
+    held = None if within is not None and session and session.group not in within else pinned(policy, signals, session)
     open_ = held is None or held.above is not None
     for step in ladder(policy).steps:
         leads = _leads(step.route, load.cuts.get(step.route.name))
@@ -148,6 +149,9 @@ def _pin(policy: Selection, signals: Signals, session: Session | None) -> str:
         return "none: the conversation is new or has no id"
     if signals.side_request:
         return "not used: a side request (title, summary or the like)"
+    within = kept_within(policy, signals)
+    if within is not None and session.group not in within:
+        return f"not used: its route keeps requests in {' or '.join(within)}, and the pin is group {session.group}"
     held = pinned(policy, signals, session)
     if held is None:
         return f"void: the policy does not lead to group {session.group}"
@@ -191,6 +195,10 @@ def _because(decision: Decision | None, need: str | None, scores: Mapping[str, S
                 return f"{where}: the conversation is pinned to it"
             if decision.score is None:
                 return f"{where}: the scorer {decision.scorer} abstained, so the conversation stays where it is"
+            if decision.threshold is not None and decision.score >= decision.threshold:
+                return (
+                    f"{where}: the conversation is pinned to it, and a move is not worth its cost ({_scored(decision)})"
+                )
             return f"{where}: the conversation is pinned to it and moves only up ({_scored(decision)})"
 
 
@@ -236,6 +244,8 @@ def render(explanation: Explanation) -> str:
     if (found := explanation.checked) is not None:
         lines.append("checked   " + " ".join(f"{k}={v}" for k, v in asdict(found).items() if v is not None))
     lines.append(f"decision  {explanation.because}")
+    if explanation.decision is not None and explanation.decision.within:
+        lines.append("stay      in " + " or ".join(explanation.decision.within) + ", whatever fails")
     if explanation.decision is not None and explanation.decision.set:
         lines.append("set       " + ", ".join(f"{k}={v!r}" for k, v in explanation.decision.set.items()))
     for one in explanation.deployments:

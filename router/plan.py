@@ -110,6 +110,8 @@ def survey(decision: Decision, policy: Selection, config: Config, load: Load, si
 
 def _line(policy: Selection, decision: Decision) -> tuple[str, ...]:
     """The groups to try in order. A cascade's second group stands in for the first where none of that can answer."""
+    if decision.within:
+        return tuple(group for group in chain_of(policy, decision.group) if group in decision.within)
     if decision.then is None:
         return chain_of(policy, decision.group)
     firsts = first_groups(policy, decision.group, decision.then)
@@ -131,7 +133,7 @@ _REMEMBERED = 512  # a configuration has a few dozen; each holds the values that
 
 def _standing(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals) -> Survey | None:
     """The survey of a calm moment, made once for a configuration; None where this request or moment is special."""
-    if load.cooling or decision.only or decision.then is not None or isinstance(policy, Asked):
+    if load.cooling or decision.only or decision.then is not None or decision.within or isinstance(policy, Asked):
         return None
     key = (id(config), id(policy), decision.group, signals.dialect, signals.has_images)
     held = _standings.get(key)

@@ -76,6 +76,7 @@ class Ladder(Struct, frozen=True, kw_only=True):
 
     steps: tuple[Step, ...]
     rank: Mapping[str, int]
+    stays: bool  # some route keeps its requests within its own groups
     chains: Mapping[str, tuple[str, ...]]  # of each group it may lead to: the group and its fallbacks
     pin: Pin  # a policy that says nothing of pins has the default one: a tool loop must never change group
 
@@ -226,7 +227,8 @@ def _ladder(policy: Policy) -> Ladder:
         for route in policy.routes
     )
     chains = {group: _chain(policy, group) for group in reach(policy)}
-    return Ladder(steps=steps, rank=rank, chains=chains, pin=policy.pin or Pin())
+    stays = any(route.stay for route in policy.routes)
+    return Ladder(steps=steps, rank=rank, stays=stays, chains=chains, pin=policy.pin or Pin())
 
 
 # --- conditions ------------------------------------------------------------------------------------------

@@ -194,6 +194,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     set: Mapping[str, Any] = {}
     deployment: str | None = None  # preferred deployment (a pin, or the client asked for it)
     only: bool = False  # no other deployment may serve: the client named it
+    within: tuple[str, ...] = ()  # no other group may serve: the route's `stay`; empty = any that the policy allows
     propensity: float = 1.0  # the chance that this group had, where the policy explores
     other: str | None = None  # the group that had the rest of the chance
     then: str | None = None  # a cascade's second group
@@ -413,6 +414,7 @@ class Route:
     score: ScoreRule | None = None
     cascade: Cascade | None = None
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    stay: bool = False  # its requests never leave the groups that it names, for no pin, abstention or fallback
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,6 +425,7 @@ class Pin:
     scope: Literal["conversation"] = "conversation"
     ttl_s: float = 3600.0
     upgrade: Literal["user_turn", "never", "free"] = "user_turn"  # free: up or down at a user turn
+    move_cost: float = 0.0  # of the score, for every 10,000 tokens that another group would have to read anew
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,10 +40,16 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
             yield from _check_cascade(document, (*path, "cascade"), route.cascade, policy.order)
         if route.when is not None:
             yield from check_when(document, (*path, "when"), route.when)
+        if route.stay and route.cascade is not None:
+            yield document.mistake(
+                (*path, "stay"), "a cascade asks several groups; keep one of stay and cascade", at_key=True
+            )
     yield from _check_reach(document, policy)
     yield from _check_fallback(document, policy)
     if policy.pin is not None and not policy.pin.ttl_s > 0:
         yield document.mistake(("pin", "ttl"), "must be more than 0 seconds")
+    if policy.pin is not None and not 0 <= policy.pin.move_cost <= 1:
+        yield document.mistake(("pin", "move_cost"), "must be from 0 to 1: it is taken from a score")
     for index, name in enumerate(policy.order):
         if name in policy.order[:index]:
             yield document.mistake(("order", index), "this group is in the order already; remove one")

@@ -57,6 +57,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "score": "Ask a scorer, and let its score choose the group.",
         "cascade": "Answer with one group, verify the answer, and go on to another where it does not pass.",
         "set": "Request fields to override, such as max_tokens or reasoning_effort.",
+        "stay": "Whether its requests never leave the groups named here, for no pin, abstention or fallback.",
     },
     "Cascade": {
         "first": "The group that answers first; its answer is held back until it has passed.",
@@ -123,6 +124,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "scope": "What is pinned: the conversation.",
         "ttl": "How long after its last request a conversation stays pinned: 90s, 1h, 2d or seconds.",
         "ttl_s": "The same in seconds.",
+        "move_cost": "Score that a move costs for every 10,000 tokens that another group has to read anew.",
         "upgrade": "When a pinned conversation may move: up at a user turn, never, or freely at a user turn.",
     },
     "Explore": {

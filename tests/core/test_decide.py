@@ -424,3 +424,81 @@ def test_state_is_preferred_by_a_client_that_names_the_group():
     made = decide(Asked(model="small", group="small"), PLAIN, {}, holds("thoughts"), NOW)
     assert isinstance(made, Decision)
     assert (made.deployment, made.only, made.why) == ("maker", False, "asked")
+
+
+# --- routes that stay, moves that cost -------------------------------------------------------------------
+
+RESIDENT = Policy(
+    name="p",
+    models=("auto",),
+    default="large",
+    routes=(
+        Route(name="stuck", when=When(tool_errors=Range(at_least=9)), group="large"),
+        Route(name="resident", when=When(tenant="clinic"), group="eu", stay=True),
+        Route(
+            name="graded",
+            when=When(tenant="court"),
+            score=ScoreRule(scorer="s", bands=(Band(group="eu", below=0.5), Band(group="eu-large"))),
+            stay=True,
+        ),
+    ),
+    fallback={"eu": ("large",), "eu-large": ("eu", "large")},
+)
+
+
+def resident(signals: Signals, scores: Any = None, session: Session | None = None) -> Decision:
+    made = decide(RESIDENT, signals, scores or {}, session, Load())
+    assert isinstance(made, Decision)
+    return made
+
+
+def test_a_route_that_stays_says_so_and_others_do_not():
+    assert resident(Signals(tenant="clinic")).within == ("eu",)
+    assert resident(Signals(tenant="other")).within == ()
+    assert resident(Signals(tenant="clinic", tool_errors=9)).within == (), "an earlier route decides"
+
+
+@pytest.mark.parametrize("holds", ["", "thoughts", "reasoning", "answer"])
+@pytest.mark.parametrize("loop", [False, True])
+def test_no_pin_and_no_state_leads_a_request_out_of_a_route_that_stays(holds: Any, loop: bool):
+    session = Session(id="c", group="large", deployment="large-a", route="default", holds=holds)
+    made = resident(Signals(tenant="clinic", tool_loop=loop), None, session)
+    assert (made.group, made.within, made.deployment, made.only) == ("eu", ("eu",), None, False)
+
+
+def test_a_pin_inside_a_route_that_stays_holds_as_ever():
+    session = Session(id="c", group="eu-large", deployment="x", route="graded")
+    made = resident(Signals(tenant="court", tool_loop=True), None, session)
+    assert (made.group, made.why, made.within) == ("eu-large", "pin", ("eu", "eu-large"))
+
+
+def test_an_abstention_leads_to_the_last_group_of_a_route_that_stays():
+    made = resident(Signals(tenant="court"), {"s": Abstain(scorer="s", reason="timeout")})
+    assert (made.group, made.why) == ("eu-large", "abstain")
+
+
+def moving(score: float, tokens: int, cost: float = 0.02, group: str = "small", upgrade: Any = "user_turn") -> Decision:
+    bands = (Band(group="small", below=0.5), Band(group="large", below=0.8), Band(group="frontier"))
+    priced = Policy(
+        name="p",
+        models=("auto",),
+        default="small",
+        routes=(Route(name="d", score=ScoreRule(scorer="s", bands=bands)),),
+        pin=Pin(move_cost=cost, upgrade=upgrade),
+    )
+    session = Session(id="c", group=group, deployment="x", route="d")
+    made = decide(priced, Signals(input_tokens=tokens), {"s": Score(scorer="s", value=score)}, session, Load())
+    assert isinstance(made, Decision)
+    return made
+
+
+def test_a_pinned_conversation_moves_only_where_its_score_pays_for_the_prompt():
+    assert (moving(0.55, 50_000).group, moving(0.55, 50_000).why) == ("small", "pin")
+    assert moving(0.61, 50_000).group == "large"
+    assert moving(0.55, 1_000).group == "large"
+    assert moving(0.55, 50_000, cost=0.0).group == "large"
+    assert moving(0.85, 50_000).group == "large", "what is left after the cost is for the middle group"
+    assert moving(0.95, 50_000).group == "frontier"
+    assert moving(0.45, 50_000, group="large", upgrade="free").group == "large"
+    assert moving(0.35, 50_000, group="large", upgrade="free").group == "small"
+    assert moving(0.55, 50_000).score == 0.55

@@ -506,3 +506,19 @@ def test_a_dialect_that_nothing_serves_is_the_clients_mistake():
 
 def test_not_implemented_is_no_failure_of_the_deployment():
     assert fault_of(status(501)) == "client"
+
+
+def test_a_decision_that_stays_has_no_target_elsewhere():
+    """Not by fallback, not by a failure, not as a probe: where its groups cannot serve, the request fails."""
+    known = config({"eu": ("a",), "large": ("b",)}, a={"context_window": 10})
+    policy = Policy(name="p", models=("auto",), default="large", fallback={"eu": ("large",)})
+    free = Decision(policy="p", route="r", group="eu", why="signal")
+    kept = msgspec.structs.replace(free, within=("eu",))
+    for load in (Load(), Load(now=1.0, cooling={"a": 100.0})):
+        short, long = Signals(input_tokens=1), Signals(input_tokens=1000)
+        assert "b" in [t.deployment for t in plan(free, policy, known, load, short, 0.5).targets]
+        for signals in (short, long):
+            made = plan(kept, policy, known, load, signals, 0.5)
+            assert {t.group for t in made.targets} <= {"eu"}
+            if not made.targets:
+                assert refused_as(kept, policy, known, load, signals, made).status in (400, 503)
