@@ -143,13 +143,19 @@ def run(**given: Any) -> None:
         result["config"] = {"sha256": load(asked.config).digest}
     result["seconds"] = round(perf_counter() - started, 2)
     write(result, asked.json_out)
-    if asked.groups is None:
-        low, high = result["apgr_ci"]
-        say(f"APGR {result['apgr']:.3f} [{low:.3f}, {high:.3f}], length {result['length']:.3f}, random 0.5")
-        return
+    say(_in_short(result))
+
+
+def _in_short(result: dict[str, Any]) -> str:
     at = result["at_policy"]
-    low, high = at["against_random"]
-    say(f"quality {at['quality']:.3f} at {at['cost']:g} {result['cost_unit']}; over random [{low:+.3f}, {high:+.3f}]")
+    if "groups" in result:
+        low, high = at["against_random"]
+        cost = f"{at['cost']:g} {result['cost_unit']}"
+        return f"quality {at['quality']:.3f} at {cost}; over random [{low:+.3f}, {high:+.3f}]"
+    low, high = result["apgr_ci"]
+    if result["apgr"] is None or low is None:
+        return f"both models have a quality of {result['weak']:.3f}: no gap to recover, so no APGR"
+    return f"APGR {result['apgr']:.3f} [{low:.3f}, {high:.3f}], length {result['length']:.3f}, random 0.5"
 
 
 def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dict[str, Any]:

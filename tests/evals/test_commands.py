@@ -76,6 +76,17 @@ def test_run_writes_what_the_contract_names(data: Path, tmp_path: Path) -> None:
     assert result["draws"] >= 2000
 
 
+def test_models_that_are_equally_good_have_no_gap_and_that_is_said(tmp_path: Path) -> None:
+    cases.write(
+        tmp_path / "d.csv",
+        {"prompt": [f"q{i}" for i in range(60)], "a": [i % 2 for i in range(60)], "b": [i // 2 % 2 for i in range(60)]},
+    )
+    done = call("run", "--data", str(tmp_path / "d.csv"), "--weak", "a", "--strong", "b", "--draws", "100")
+    assert done.exit_code == 0, done.output
+    assert "no gap to recover" in done.stderr
+    assert json.loads(done.stdout)["apgr"] is None
+
+
 def test_costs_are_counted_in_the_callers_unit(data: Path) -> None:
     pair = ("run", "--data", str(data), "--weak", "small", "--strong", "large", "--draws", "100")
     result = json.loads(call(*pair, "--costs", "0.02,0.60").stdout)
