@@ -54,7 +54,7 @@ from router.types import (
 _PLANS = 2.0**24
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class Held(Struct, frozen=True, kw_only=True, gc=False):
     """A pin in force: the conversation, and the rank a group must pass to take it (None = no group may)."""
 
     session: Session

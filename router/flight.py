@@ -99,7 +99,7 @@ class Snapshot:
             await self._idle.wait()
 
 
-class Carried(Struct, frozen=True, kw_only=True):
+class Carried(Struct, frozen=True, kw_only=True, gc=False):
     """State that a request carries: signatures or encrypted reasoning, and the deployments that made them.
 
     `makers` is filled where they are several; else `maker` made all.

@@ -75,7 +75,7 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
         preferred = decision.deployment
         if preferred is not None and group == decision.group and preferred in names:
             ordered = (preferred, *(name for name in ordered if name != preferred))
-        targets += (Target(deployment=name, group=group) for name in ordered)
+        targets += [Target(deployment=name, group=group) for name in ordered]
     if targets:
         refused = tuple((r.deployment, r.reason) for r in seen.refusals) if seen.refusals else ()
         return Plan(targets=tuple(targets), refused=refused)

@@ -32,6 +32,9 @@ ERROR_LIMIT = 1024 * 1024
 LONGEST_RETRY_S = 86400.0
 OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
 RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
+# What most answers have beside them, which is not passed on.
+_USUAL = frozenset(("content-type", "content-length", "transfer-encoding", "connection", "date", "server"))
+_UNKNOWN = PointsmanError("internal error")  # of an attempt that has not ended in a known way
 
 
 class Relay:
@@ -76,7 +79,7 @@ class Relay:
         watch.attempt(deployment.timeouts, flight.stream_headers if stream else None)
         self._health.begin(deployment.name)
         flight.begin_attempt(perf_counter())
-        error: PointsmanError | None = PointsmanError("internal error")  # until the attempt ends in a known way
+        error: PointsmanError | None = _UNKNOWN
         try:
             await self._call(deployment, flight)
             error = None
@@ -291,6 +294,8 @@ def _seconds(value: str, unit: int) -> float | None:
 
 def _relayed(headers: Mapping[str, str]) -> Headers:
     """The upstream's headers that the client may see, by allowlist."""
+    if _USUAL.issuperset(headers):
+        return []
     return [
         (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items() if name.startswith(RELAYED)
     ]

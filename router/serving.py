@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -278,7 +279,19 @@ async def _get_ready(gateway: Gateway, announce: Callable[[Gateway], None]) -> N
     if local:
         log.info("loading local models: %s", ", ".join(local))
     await gateway.wait_ready()
+    _settle_memory()
     announce(gateway)
+
+
+def _settle_memory() -> None:
+    """Takes what was built for good out of the garbage collector's sight, and lets it look less often.
+
+    A full collection walks some 200,000 objects of the libraries, 10 to 20 ms in which every stream stands still; what
+    requests make is nearly all freed by its count.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def _stop_early(number: int, frame: object) -> None:

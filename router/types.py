@@ -21,21 +21,21 @@ Dialect = Literal["chat", "messages", "responses", "completions", "embeddings"]
 # --- the request -----------------------------------------------------------------------------------------
 
 
-class ToolCall(Struct, frozen=True, kw_only=True):
+class ToolCall(Struct, frozen=True, kw_only=True, gc=False):
     """A call the model made. `arguments` is the JSON text as it stood in the conversation."""
 
     name: str
     arguments: str = ""
 
 
-class ToolResult(Struct, frozen=True, kw_only=True):
+class ToolResult(Struct, frozen=True, kw_only=True, gc=False):
     """What a tool answered. `error` is the caller's own flag, or None where the dialect has none."""
 
     text: str = ""
     error: bool | None = None
 
 
-class Turn(Struct, frozen=True, kw_only=True):
+class Turn(Struct, frozen=True, kw_only=True, gc=False):
     """One message of the conversation, as far as signals need it; never used to rebuild a body."""
 
     role: str  # system | developer | user | assistant | tool
@@ -45,7 +45,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     tool_results: tuple[ToolResult, ...] = ()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """What a codec reads out of one body. `body` stays the truth; the rest is a view of it."""
 
     dialect: Dialect
@@ -64,7 +64,7 @@ class Request(Struct, frozen=True, kw_only=True):
     foreign_thoughts: bool = False  # messages: holds thinking that Anthropic's API did not sign and would refuse
 
 
-class Caller(Struct, frozen=True, kw_only=True):
+class Caller(Struct, frozen=True, kw_only=True, gc=False):
     """Who asks and from where: what the HTTP layer knows beside the body."""
 
     id: str  # the request id
@@ -74,7 +74,7 @@ class Caller(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}  # lower-case names
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class Session(Struct, frozen=True, kw_only=True, gc=False):
     """What the store remembers of a conversation."""
 
     id: str
@@ -86,7 +86,7 @@ class Session(Struct, frozen=True, kw_only=True):
     mixed: bool = False  # state of other deployments stands beside it in the conversation
 
 
-class Signals(Struct, frozen=True, kw_only=True):
+class Signals(Struct, frozen=True, kw_only=True, gc=False):
     """Facts computed from a request and its conversation without calling a model.
 
     Every field is a key that `when:` accepts in a policy.
@@ -121,7 +121,7 @@ class Signals(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}  # only the headers that some policy names
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class Prompt(Struct, frozen=True, kw_only=True, gc=False):
     """What a scorer sees: the last real user text and the signals; in a cascade what was answered, too."""
 
     text: str
@@ -133,27 +133,27 @@ class Prompt(Struct, frozen=True, kw_only=True):
 # --- the decision ----------------------------------------------------------------------------------------
 
 
-class Score(Struct, frozen=True, kw_only=True):
+class Score(Struct, frozen=True, kw_only=True, gc=False):
     """Calibrated probability in [0, 1] that the cheap group's answer would not do."""
 
     scorer: str
     value: float
 
 
-class Abstain(Struct, frozen=True, kw_only=True):
+class Abstain(Struct, frozen=True, kw_only=True, gc=False):
     """A scorer could not say. `reason` is from a closed set: it becomes a metric label."""
 
     scorer: str
     reason: Literal["timeout", "error", "unsure", "breaker", "overload", "missing", "empty"]
 
 
-class NeedScore(Struct, frozen=True, kw_only=True):
+class NeedScore(Struct, frozen=True, kw_only=True, gc=False):
     """`decide` cannot go on without this scorer's answer."""
 
     scorer: str
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class Checked(Struct, frozen=True, kw_only=True, gc=False):
     """What was found of a cascade's first answer. None: it could not be told, or was not looked at."""
 
     empty: bool = False
@@ -172,7 +172,7 @@ Check = Literal["not_empty", "no_refusal", "valid_json", "logprob_at_least", "ag
 Why = Literal["signal", "score", "explore", "default", "abstain", "pin", "asked", "cascade", "verified", "escalated"]
 
 
-class Cut(Struct, frozen=True, kw_only=True):
+class Cut(Struct, frozen=True, kw_only=True, gc=False):
     """The threshold in force on one route, where it is not the one that the operator wrote."""
 
     base: float  # the `below` in the file that it stands for; a cut made for another one is void
@@ -180,7 +180,7 @@ class Cut(Struct, frozen=True, kw_only=True):
     shift: float = 0.0  # the part of `at` that load moved; the rest is the target's
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class Decision(Struct, frozen=True, kw_only=True, gc=False):
     """Where a request goes, and why. `set` are request fields that the route or band overrides."""
 
     policy: str
@@ -201,7 +201,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     check: Check | None = None  # escalated: the check that failed, or could not tell
 
 
-class Load(Struct, frozen=True, kw_only=True):
+class Load(Struct, frozen=True, kw_only=True, gc=False):
     """What is known at one moment of deployments, and of thresholds; `now` is monotonic seconds."""
 
     now: float = 0.0
@@ -211,14 +211,14 @@ class Load(Struct, frozen=True, kw_only=True):
     cuts: Mapping[str, Cut] = {}  # by route of the policy that decides; only those that moved
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class Target(Struct, frozen=True, kw_only=True, gc=False):
     """One stop of a plan."""
 
     deployment: str
     group: str
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class Plan(Struct, frozen=True, kw_only=True, gc=False):
     """Targets in the order to try. `refused` explains the deployments left out: (name, reason)."""
 
     targets: tuple[Target, ...]
@@ -226,7 +226,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     retry_after_s: float | None = None  # set when everything is cooling: seconds until the soonest
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class Attempt(Struct, frozen=True, kw_only=True, gc=False):
     """One call to one deployment. `error` is None, or a code from `errors`."""
 
     deployment: str
@@ -243,7 +243,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
 # --- the answer ------------------------------------------------------------------------------------------
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, kw_only=True, gc=False):
     """Tokens. `input` includes `cached`; `output` includes `reasoning`; `estimated` = counted by us."""
 
     input: int = 0
@@ -253,7 +253,7 @@ class Usage(Struct, frozen=True, kw_only=True):
     estimated: bool = False
 
 
-class Timing(Struct, frozen=True, kw_only=True):
+class Timing(Struct, frozen=True, kw_only=True, gc=False):
     """Seconds. `overhead_s` is what the gateway itself added before the first byte."""
 
     ttft_s: float | None = None
@@ -273,7 +273,7 @@ class Shadow(Struct, frozen=True, kw_only=True):
 Outcome = Literal["ok", "client_error", "upstream_error", "upstream_truncated", "timeout", "cancelled", "refused"]
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class Record(Struct, frozen=True, kw_only=True, gc=False):
     """Everything remembered of one request, written once. No credential, and no prompt text unless the policy asks."""
 
     id: str

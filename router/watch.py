@@ -24,7 +24,7 @@ class Ticker:
 
     def __init__(self) -> None:
         self._watches: set[Watch] = set()
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._running = False
 
     def __len__(self) -> int:
@@ -34,17 +34,17 @@ class Ticker:
         self._watches.add(watch)
         if not self._running:
             self._running = True
-            self._loop.call_later(TICK_S, self._tick)
+            self.loop.call_later(TICK_S, self._tick)
 
     def discard(self, watch: Watch) -> None:
         self._watches.discard(watch)
 
     def _tick(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         for watch in [watch for watch in self._watches if watch.due <= now]:
             watch.look(now)
         if self._watches:
-            self._loop.call_later(TICK_S, self._tick)
+            self.loop.call_later(TICK_S, self._tick)
         else:
             self._running = False
 
@@ -61,8 +61,8 @@ class Watch:
     def __init__(self, exchange: Exchange, ticker: Ticker) -> None:
         self._exchange = exchange
         self._ticker = ticker
-        self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()
+        self._loop = ticker.loop
+        self._task = asyncio.current_task(ticker.loop)
         self.started = now = self._loop.time()
         self.content = False  # set by the relay: the first content has arrived
         self.error: Exception | None = None

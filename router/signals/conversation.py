@@ -12,7 +12,7 @@ from router.types import Caller, Request, Turn
 _READ = 2000  # characters of each text
 
 
-class Conversation(Struct, frozen=True, kw_only=True):
+class Conversation(Struct, frozen=True, kw_only=True, gc=False):
     """`key` is where this request's pin is kept; `known` are the keys that earlier requests of it may have used."""
 
     key: str

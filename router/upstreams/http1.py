@@ -263,24 +263,22 @@ class Pool:
         """
         data = b"".join((head, body))
         connection = self._take_idle()
-        if connection is not None:
+        again = connection is not None
+        while True:
+            if connection is None:
+                connection = await self._connect()
+            connection.send(data)
             try:
-                return await self._exchange(connection, data)
-            except ConnectFailed:
-                pass  # closed while idle
-        return await self._exchange(await self._connect(), data)
-
-    async def _exchange(self, connection: Connection, data: bytes) -> Http1Reply:
-        connection.send(data)
-        try:
-            while not connection.head_done:
-                if connection.failure is not None:
-                    raise connection.failure
-                await connection.wait()
-            return Http1Reply(self, connection)
-        except BaseException:
-            connection.close()
-            raise
+                while not connection.head_done:
+                    if connection.failure is not None:
+                        raise connection.failure
+                    await connection.wait()
+                return Http1Reply(self, connection)
+            except BaseException as error:
+                connection.close()
+                if not again or not isinstance(error, ConnectFailed):
+                    raise
+            connection, again = None, False  # it was closed while idle
 
     async def _connect(self) -> Connection:
         try:
