@@ -124,7 +124,7 @@ def _decide(
             only=policy.deployment is not None,
         )
     steps = ladder(policy)
-    held = pinned(policy, signals, session)
+    held = pinned(policy, signals, session) if session is not None else None
     if held is not None and held.above is None:
         return _stay(policy, held)
     for step in steps.steps:
@@ -218,7 +218,7 @@ def _by_score(
         cut=_at(cut, threshold),
         set=_merged(step.route.set, band.set),
     )
-    return _settle(policy, steps, made, held)
+    return made if held is None else _settle(policy, steps, made, held)
 
 
 def _worth(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
@@ -75,11 +76,16 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
         preferred = decision.deployment
         if preferred is not None and group == decision.group and preferred in names:
             ordered = (preferred, *(name for name in ordered if name != preferred))
-        targets += [Target(deployment=name, group=group) for name in ordered]
+        targets += [_target(name, group) for name in ordered]
     if targets:
         refused = tuple((r.deployment, r.reason) for r in seen.refusals) if seen.refusals else ()
         return Plan(targets=tuple(targets), refused=refused)
     return _without_targets(seen, config, signals)
+
+
+@lru_cache(1024)  # a configuration has a few dozen
+def _target(deployment: str, group: str) -> Target:
+    return Target(deployment=deployment, group=group)
 
 
 def survey(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals) -> Survey:

@@ -52,7 +52,7 @@ class Book(Struct, frozen=True, kw_only=True):
     names: frozenset[str]  # every model name a client may ask for
     prices: Mapping[str, Price]  # by deployment; absent where the operator gave none
     dearest: Mapping[str, tuple[tuple[Price, ...], ...]]  # by policy, prices of the groups that may be the dearest
-    groups: Mapping[str, frozenset[str]]  # by policy and group ("policy/group"), the deployments that may serve
+    groups: Mapping[tuple[str, str], frozenset[str]]  # by policy and group, the deployments that may serve
 
 
 def book(config: Config) -> Book:
@@ -63,7 +63,7 @@ def book(config: Config) -> Book:
     """
     prices = {name: d.price for name, d in config.deployments.items() if d.price is not None}
     dearest: dict[str, tuple[tuple[Price, ...], ...]] = {}
-    considered: dict[str, frozenset[str]] = {}
+    considered: dict[tuple[str, str], frozenset[str]] = {}
     for name, policy in config.policies.items():
         by_group = tuple(
             tuple({prices[d]: None for d in config.groups[group].deployments if d in prices})
@@ -74,14 +74,12 @@ def book(config: Config) -> Book:
             dearest[name] = _frontier(by_group)
         for group in config.groups:
             chain = (g for g in chain_of(policy, group) if g in config.groups)
-            considered[f"{name}/{group}"] = frozenset(d for g in chain for d in config.groups[g].deployments)
+            considered[name, group] = frozenset(d for g in chain for d in config.groups[g].deployments)
         for pair in (r.cascade for r in policy.routes if r.cascade is not None):
-            both = considered.get(f"{name}/{pair.first}", frozenset()) | considered.get(
-                f"{name}/{pair.then}", frozenset()
-            )
-            considered[f"{name}/{pair.first}"] = considered[f"{name}/{pair.then}"] = both
+            both = considered.get((name, pair.first), frozenset()) | considered.get((name, pair.then), frozenset())
+            considered[name, pair.first] = considered[name, pair.then] = both
     for name, asked in config.groups.items():
-        considered[f"{ASKED}/{name}"] = frozenset(asked.deployments)
+        considered[ASKED, name] = frozenset(asked.deployments)
     names = frozenset((*config.models, *config.groups, *config.deployments))
     return Book(digest=config.digest, names=names, prices=prices, dearest=dearest, groups=considered)
 
@@ -169,7 +167,7 @@ def build(
         attempts, spent = _all_calls(attempts, book)
     groups = book.dearest.get(name) if server is not None else None
     if load is not None and decision is not None:
-        load = _narrow(load, book.groups.get(f"{name}/{decision.group}"))
+        load = _narrow(load, book.groups.get((name, decision.group)))
     return Record(
         id=caller.id,
         time=time,

@@ -27,6 +27,7 @@ _TOKENS_PER_TURN = 4  # role markers of a chat template
 _TOKENS_PER_IMAGE = 1000  # between a small tile (85) and a large photograph (1,600)
 _TOKENS_PER_TOOL = 1000  # ceiling: Claude Code's catalogue is about 600 a tool
 _TOKENS_OF_SCHEMA = 4000  # ceiling for a JSON schema of the answer
+_NO_HEADERS: Mapping[str, str] = {}
 
 
 def extract(
@@ -46,15 +47,15 @@ def extract(
     spoken = [speaks(turn) for turn in turns]
     at = newest(turns, spoken)
     tool_loop = at >= 0 and not spoken[at]
-    used = _newest_tool_use(turns, spoken, at, tool_loop)
     calls: tuple[ToolCall, ...] = ()
     errors = growth = 0
-    if used:
+    if len(turns) > 1 and (used := _newest_tool_use(turns, spoken, at, tool_loop)):
         growth = _texts(used)[0] // _BYTES_PER_TOKEN
         calls = tuple(call for turn in used for call in turn.tool_calls)
         errors = sum(failed(result) for turn in used for result in turn.tool_results)
+    tokens, images = _sizes(request)
     return Signals(
-        input_tokens=input_tokens(request),
+        input_tokens=tokens,
         prompt_chars=len(text),
         turns=sum(spoken),
         tools=request.tools,
@@ -66,7 +67,7 @@ def extract(
         context_growth=growth,
         tool_loop=tool_loop,
         side_request=not tool_loop and is_side_request(request, turns[at] if at >= 0 else None, text),
-        has_images=any(turn.images for turn in turns),
+        has_images=images > 0,
         wants_json=request.wants_json,
         stream=request.stream,
         max_output_tokens=request.max_output_tokens or 0,
@@ -78,7 +79,7 @@ def extract(
         key=caller.key,
         hour=hour,
         weekday=weekday,
-        headers=_headers(caller.headers, named_headers) if named_headers else {},
+        headers=_headers(caller.headers, named_headers) if named_headers else _NO_HEADERS,
     )
 
 
@@ -96,7 +97,12 @@ def _newest_tool_use(turns: tuple[Turn, ...], spoken: list[bool], at: int, tool_
 
 
 def input_tokens(request: Request) -> int:
-    """Estimated tokens of the whole prompt, from lengths alone; images count a flat sum each.
+    """Estimated tokens of the whole prompt."""
+    return _sizes(request)[0]
+
+
+def _sizes(request: Request) -> tuple[int, int]:
+    """Estimated tokens of the whole prompt, from lengths alone; and its images, which count a flat sum each.
 
     Base64 in the body (images, audio, files) would swamp an estimate from the body's length, so the texts are
     counted, and what the body holds beside them only up to what tools and a schema can plausibly take.
@@ -106,7 +112,7 @@ def input_tokens(request: Request) -> int:
     if request.tools or request.wants_json:
         rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
         tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
-    return tokens
+    return tokens, images
 
 
 def _texts(turns: tuple[Turn, ...]) -> tuple[int, int]:

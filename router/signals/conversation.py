@@ -27,14 +27,13 @@ def conversation(request: Request, caller: Caller, text: str | None = None) -> C
     alone, which the second request reads when nothing is known of it yet. System messages are left out: agents
     put the time and the state of files there. `text` is the request's `user_text`, where it is at hand.
     """
+    if text and not caller.session and len(request.turns) == 1 and not request.turns[0].tool_results:
+        # These words are the opening, and nothing was answered yet.
+        return Conversation(key=_digest(caller.tenant, caller.key, request.model, request.user or "", text[:_READ]))
     begin = (caller.tenant, caller.key, request.model)
     if caller.session:
         key = _digest(*begin, "id", caller.session)
         return Conversation(key=key, known=(key,))
-    if (
-        text and len(request.turns) == 1 and not request.turns[0].tool_results
-    ):  # these words are the opening, and nothing was answered yet
-        return Conversation(key=_digest(*begin, request.user or "", text[:_READ]))
     turns = iter(request.turns)
     opening = next((turn for turn in turns if speaks(turn)), None)
     if opening is None:

@@ -181,6 +181,27 @@ class Answer(Struct, gc=False):
     usage: Any = None
 
 
+class InputDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class OutputDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class Counted(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: OutputDetails | None = None
+
+
+class Plain(Struct, gc=False):
+    """An answer whose usage is as OpenAI's document has it."""
+
+    usage: Counted | None = None
+
+
 class WholeChoice(Struct, gc=False):
     message: Delta
     finish_reason: Any = None
@@ -193,6 +214,7 @@ class Whole(Struct, gc=False):
 _CHUNK = Decoder(Chunk)
 _WHOLE = Decoder(Whole)
 _ANSWER = Decoder(Answer)
+_PLAIN = Decoder(Plain)
 
 
 def read_usage(usage: Any) -> Usage | None:
@@ -210,6 +232,19 @@ def read_usage(usage: Any) -> Usage | None:
 
 def usage_of(answer: bytes) -> Usage | None:
     """The usage in a buffered answer."""
+    try:
+        usage = _PLAIN.decode(answer).usage
+        if usage is None:
+            return None
+        read, written = usage.prompt_tokens_details, usage.completion_tokens_details
+        return Usage(
+            input=max(0, usage.prompt_tokens or 0),
+            output=max(0, usage.completion_tokens or 0),
+            cached=max(0, read.cached_tokens or 0) if read is not None else 0,
+            reasoning=max(0, written.reasoning_tokens or 0) if written is not None else 0,
+        )
+    except (ValidationError, DecodeError, RecursionError):
+        pass  # read leniently below
     try:
         return read_usage(_ANSWER.decode(answer).usage)
     except ValidationError:
