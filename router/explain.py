@@ -134,12 +134,8 @@ def _edge(below: float, cut: Cut | None) -> str:
 
 
 def _moved(cut: Cut) -> str:
-    """Why a threshold stands where it does: as written, then the target's part, then load's."""
-    target = cut.at - cut.base - cut.shift
-    parts = [f"base {cut.base:g}"]
-    parts += [f"target {target:+.4f}"] if abs(target) > 1e-9 else []
-    parts += [f"load shift {cut.shift:+.4f}"] if cut.shift else []
-    return ", ".join(parts)
+    """Why a threshold stands where it does: as written, and the target's part."""
+    return f"base {cut.base:g}, target {cut.at - cut.base:+.4f}"
 
 
 def _pin(policy: Selection, signals: Signals, session: Session | None) -> str:

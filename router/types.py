@@ -176,8 +176,7 @@ class Cut(Struct, frozen=True, kw_only=True, gc=False):
     """The threshold in force on one route, where it is not the one that the operator wrote."""
 
     base: float  # the `below` in the file that it stands for; a cut made for another one is void
-    at: float
-    shift: float = 0.0  # the part of `at` that load moved; the rest is the target's
+    at: float  # where the target has moved it
 
 
 class Decision(Struct, frozen=True, kw_only=True, gc=False):
