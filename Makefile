@@ -88,8 +88,9 @@ clean: ## remove .venv and caches
 EXACTLY := OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell OMP_NUM_THREADS=1
 
 .PHONY: artifacts quality
-artifacts: .venv/dev.stamp ## train the shipped scorer anew; the same bytes from the same data
+artifacts: .venv/dev.stamp ## train the shipped scorers anew; the same bytes from the same data
 	$(EXACTLY) $(BIN)/pointsman eval train --out router/scorers/artifacts/lexical
+	$(EXACTLY) $(BIN)/pointsman eval train --scorer encoder --keep .quality --out router/scorers/artifacts/encoder
 
-quality: .venv/dev.stamp ## measure every scorer on every shipped set (an hour; goes on where it stopped)
+quality: .venv/dev.stamp ## measure every scorer on every shipped set (hours; goes on where it stopped)
 	$(EXACTLY) $(BIN)/pointsman eval table --out .quality/table.md

@@ -64,8 +64,9 @@ def sweep(data: Path, weak: str, strong: str, scorer: str, config: Path | None, 
     multiple=True,
     help="Exported records instead of --data; --weak and --strong are then groups, small and large when absent.",
 )
-@click.option("--scorer", type=click.Choice(["lexical", "generative"]), default="lexical", show_default=True)
-@click.option("--model", metavar="ID|DIR", help="With --scorer generative: the causal language model.")
+@click.option("--scorer", type=click.Choice(["lexical", "encoder", "generative"]), default="lexical", show_default=True)
+@click.option("--model", metavar="ID|DIR", help="The language model; or the encoder's folder, MiniLM when absent.")
+@click.option("--keep", type=DIRECTORY, help="Where the encoder's vectors are kept, to go on after an interruption.")
 @click.option("--lora", type=click.IntRange(0), default=0, help="With --scorer generative: epochs of LoRA; 0 is none.")
 @click.option("--holdout", metavar="COLUMN", help="Domain column, for blends that work on unseen domains.")
 @cascade_options
@@ -78,6 +79,7 @@ def train(
     records: tuple[Path, ...],
     scorer: str,
     model: str | None,
+    keep: Path | None,
     lora: int,
     holdout: str | None,
     cascade: bool,
@@ -90,15 +92,17 @@ def train(
     Finished parts wait in OUT.parts until all is done: the same command goes on where it stopped.
     """
     from evals import cascade as cascades
+    from evals import encoded
     from evals import train as training
     from router.scorers import heads
 
     started = perf_counter()
     if records:
-        if data or cascade or scorer != "lexical" or holdout is not None:
-            raise BadData("--from-records trains a lexical scorer; not with --data, --cascade or --holdout")
+        if data or cascade or scorer == "generative" or holdout is not None:
+            raise BadData("--from-records trains lexical and encoder scorers; not with --data, --cascade or --holdout")
+        reader = encoded.reader(scorer, model, keep)
         with going(beside(out)):
-            path = heads.dump(training.from_records(records, weak, strong, say), out)
+            path = heads.dump(training.from_records(records, weak, strong, say, reader), out)
         say(f"wrote {path} in {perf_counter() - started:.0f} s")
         return
     if scorer == "generative":
@@ -116,8 +120,9 @@ def train(
         training.write_cascade(pair, cascades.told(pair, *answers_asked(answer, scouts)), out)
         say(f"wrote {out} in {perf_counter() - started:.0f} s")
     else:
+        reader = encoded.reader(scorer, model, keep)
         with going(beside(out)):
-            path = heads.dump(training.model(data, weak, strong, holdout, say), out)
+            path = heads.dump(training.model(data, weak, strong, holdout, say, reader), out)
         say(f"wrote {path} ({path.stat().st_size / 1024:.0f} KiB) in {perf_counter() - started:.0f} s")
 
 
@@ -187,9 +192,9 @@ def report(results: tuple[Path, ...], out: Path) -> None:
 
 @command.command()
 @click.option("--out", type=FILE, help="Where the Markdown table goes; standard output when absent.")
-@click.option("--quick", is_flag=True, help="Only the shipped scorer: minutes instead of an hour.")
+@click.option("--quick", is_flag=True, help="Only the shipped lexical scorer: minutes instead of hours.")
 @click.option("--keep", type=DIRECTORY, default=Path(".quality"), show_default=True, help="Finished measurements.")
-@click.option("--only", multiple=True, metavar="NAME", help="everyday, general, cascade or pair; may be repeated.")
+@click.option("--only", multiple=True, metavar="NAME", help="Such as everyday, general-encoder; may be repeated.")
 @plainly
 def table(out: Path | None, quick: bool, keep: Path, only: tuple[str, ...]) -> None:
     """The table of docs/quality.md: every scorer on every shipped set, out of fold, with intervals."""

@@ -18,7 +18,7 @@ from evals.cases import BadData
 from router import scorers
 from router.decide import decide
 from router.policy_files.review import load
-from router.scorers import generative, heads
+from router.scorers import encoder, generative, heads
 from router.scorers.lexical import Lexical
 from router.seams import Scorer
 from router.types import Abstain, Band, Decision, Load, Policy, Prompt, Route, Score, ScoreRule, Signals
@@ -50,6 +50,8 @@ def find(name: str, config: Path | None) -> Scorer:
     path = Path(name)
     if generative.is_artifact(path):
         return generative.offline(path)
+    if encoder.is_artifact(path):
+        return _encoder(path)
     if path.is_dir() or path.suffix == ".npz":
         scorer = Lexical(path.stem or "artifact", path)
         try:
@@ -64,7 +66,16 @@ def find(name: str, config: Path | None) -> Scorer:
         return scorers.offline(specs[name])
     if name in ("lexical", "difficulty", "default"):
         return Lexical(name)
-    raise BadData(f"no scorer {name!r}: give an artifact directory, `lexical`, or a name from --config DIR")
+    if name == "encoder":
+        return _encoder(None)
+    raise BadData(f"no scorer {name!r}: give an artifact directory, `lexical`, `encoder`, or a name from --config DIR")
+
+
+def _encoder(artifact: Path | None) -> Scorer:
+    try:
+        return encoder.offline(artifact)
+    except ValueError as e:
+        raise BadData(str(e)) from e
 
 
 def score(scorer: Scorer, prompts: Sequence[str]) -> Scored:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from evals import cascade, general, metrics, run, train
 from evals.cases import Pair
+from evals.encoded import Reader
 from evals.fit import Examples, Floats, Ints, group_folds, out_of_fold, row_folds, standing
 from evals.libraries import library
 from evals.work import beside, going
@@ -58,10 +60,11 @@ def _pair_result(pair: Pair, ranking: Floats) -> dict[str, Any]:
     }
 
 
-def general_rows(say: Progress) -> dict[str, Any]:
-    """The shipped scorer's exam heads on their own sets, out of fold."""
+def general_rows(say: Progress, reader: Reader | None = None) -> dict[str, Any]:
+    """A general scorer's exam heads on their own sets, out of fold."""
+    read = reader or Examples
     out: dict[str, Any] = {}
-    for part in (general.few_options(), general.many_options()):
+    for part in (general.few_options(), general.many_options(read)):
         for how, folds in (("rows", row_folds(len(part.x), 5, 0)), ("domains", group_folds(part.domains, 5))):
             ranking = stacked(part.x, part.target, part.fits, folds)
             for label, pair in part.pairs.items():
@@ -72,14 +75,15 @@ def general_rows(say: Progress) -> dict[str, Any]:
     return out
 
 
-def pair_rows(say: Progress) -> dict[str, Any]:
+def pair_rows(say: Progress, reader: Reader | None = None) -> dict[str, Any]:
     """Trained for the pair, out of fold."""
     out: dict[str, Any] = {}
     for part, column in ((general.few_options(), "subject"), (general.many_options(), "category")):
         for label, pair in part.pairs.items():
             for how, holdout in (("rows", None), ("domains", column)):
                 parts = run.folds(pair, FOLDS, holdout)
-                scored = run.cross_validated(pair, parts, lambda p, c=column: train.for_pair(p, groups=c), say)
+                fit = partial(train.for_pair, groups=column, reader=reader)
+                scored = run.cross_validated(pair, parts, fit, say, reader)
                 out[f"{label} | {how}"] = _pair_result(pair, scored.ranking)
                 say(f"for the pair, {label}, {how}: {out[f'{label} | {how}']['apgr']:.3f}")
     return out
@@ -119,11 +123,12 @@ def _auroc(score: Floats, hard: Floats) -> dict[str, Any]:
     return {"auroc": metrics.auroc(score, hard > 0.5), "ci": [float(low), float(high)]}
 
 
-def everyday_rows(say: Progress) -> dict[str, Any]:
+def everyday_rows(say: Progress, reader: Reader | None = None) -> dict[str, Any]:
     """The everyday head on everyday prompts: rows, near-duplicates, languages and kinds held out, and by language."""
     prompts, hard, langs, kinds = general.everyday()
-    x = Examples(prompts)
-    fits = general.open_views()
+    read = reader or Examples
+    x = read(prompts)
+    fits = general.open_views(read)
     folds = {
         "rows": row_folds(len(x), 5, 0),
         "near-duplicates": group_folds(near_duplicates(x), 5),
@@ -142,11 +147,20 @@ def everyday_rows(say: Progress) -> dict[str, Any]:
     return out
 
 
-MEASUREMENTS: dict[str, Callable[[Progress], dict[str, Any]]] = {
-    "everyday": everyday_rows,
-    "general": general_rows,
-    "cascade": cascade_rows,
-    "pair": pair_rows,
+def _encoded(
+    rows: Callable[[Progress, Reader | None], dict[str, Any]],
+) -> Callable[[Progress, Path], dict[str, Any]]:
+    return lambda say, keep: rows(say, Reader(keep=keep))
+
+
+MEASUREMENTS: dict[str, Callable[[Progress, Path], dict[str, Any]]] = {
+    "everyday": lambda say, _: everyday_rows(say),
+    "general": lambda say, _: general_rows(say),
+    "cascade": lambda say, _: cascade_rows(say),
+    "pair": lambda say, _: pair_rows(say),
+    "everyday-encoder": _encoded(everyday_rows),
+    "general-encoder": _encoded(general_rows),
+    "pair-encoder": _encoded(pair_rows),
 }
 QUICK = ("everyday", "general")
 
@@ -161,7 +175,7 @@ def measure(say: Progress, keep: Path, *, only: Sequence[str] | None = None) -> 
             out[name] = json.loads(file.read_text(encoding="utf-8"))
         elif only is None or name in only:
             with going(beside(file)):
-                out[name] = make(say)
+                out[name] = make(say, keep)
             file.write_text(json.dumps(out[name], indent=1) + "\n", encoding="utf-8")
     return out
 
@@ -170,18 +184,20 @@ def table(results: dict[str, Any]) -> str:
     """The measurements as Markdown."""
     held = {"rows": "rows", "domains": "whole domains"}
     lines = [
-        "| set | held out | prompt length | shipped scorer | trained for the pair | cascade |",
-        "|---|---|---|---|---|---|",
+        "| set | held out | prompt length | lexical | encoder | lexical, the pair's | encoder, the pair's | cascade |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for key, general_ in results.get("general", {}).items():
         label, how = key.split(" | ")
         cells = [_cell(general_["length"], general_["length_ci"]), _cell(general_["apgr"], general_["ci"])]
-        for name in ("pair", "cascade"):
+        for name in ("general-encoder", "pair", "pair-encoder", "cascade"):
             found = results.get(name, {}).get(key)
             cells.append("" if found is None else _cell(found["apgr"], found["ci"]))
         lines.append(f"| {label} | {held[how]} | " + " | ".join(cells) + " |")
-    lines += ["", "| everyday prompts | AUROC |", "|---|---|"]
+    lines += ["", "| everyday prompts, AUROC | lexical | encoder |", "|---|---|---|"]
+    beside = results.get("everyday-encoder", {})
     for how, found in results.get("everyday", {}).items():
-        name = how if how == "length" or how.startswith("language ") else f"shipped scorer, {how} held out"
-        lines.append(f"| {name} | {_cell(found['auroc'], found['ci'])} |")
+        name = f"prompt {how}" if how == "length" else how if how.startswith("language ") else f"{how} held out"
+        cells = [_cell(f["auroc"], f["ci"]) for f in (found, beside.get(how)) if f is not None]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from evals import metrics
 from evals.cases import BadData, Pair
 from evals.costs import DOLLARS, Costs, flat
-from evals.decisions import Scored, groups, one_cut, score, to_strong
-from evals.fit import group_folds, row_folds
+from evals.decisions import Scored, groups, one_cut, to_strong
+from evals.fit import Examples, Read, group_folds, row_folds
 from router.scorers import heads
-from router.scorers.lexical import Lexical
-from router.seams import Scorer
+from router.scorers.lexical import judged
 from router.types import Policy
 
 Floats = NDArray[np.float64]
@@ -45,23 +44,19 @@ def folds(pair: Pair, k: int, holdout: str | None) -> list[NDArray[np.int64]]:
     return row_folds(len(pair), k, seed=0)
 
 
-def cross_validated(pair: Pair, parts: Sequence[NDArray[np.int64]], fit: Trainer, say: Progress) -> Scored:
+def cross_validated(
+    pair: Pair, parts: Sequence[NDArray[np.int64]], fit: Trainer, say: Progress, read: Read | None = None
+) -> Scored:
     """Scores of each row by a model trained without its fold."""
     answers: list[Any] = [None] * len(pair)
+    read = read or Examples
     for i, held in enumerate(parts, 1):
         started = perf_counter()
-        scorer = fixed_model(fit(pair.take(np.setdiff1d(np.arange(len(pair)), held))))
-        for row, answer in zip(held, score(scorer, [pair.prompts[int(r)] for r in held]).answers, strict=True):
-            answers[int(row)] = answer
+        model = fit(pair.take(np.setdiff1d(np.arange(len(pair)), held)))
+        for row, x in zip(held, read([pair.prompts[int(r)] for r in held]).features, strict=True):
+            answers[int(row)] = judged("difficulty", model, x)
         say(f"fold {i} of {len(parts)}: {len(held)} rows held out, {perf_counter() - started:.0f} s")
     return Scored(answers=answers)
-
-
-def fixed_model(model: heads.Model) -> Scorer:
-    """A lexical scorer around a model in memory."""
-    scorer = Lexical("difficulty")
-    scorer.__dict__["model"] = model
-    return scorer
 
 
 def domain_prior(pair: Pair, domain: Sequence[str]) -> Floats:

@@ -6,6 +6,7 @@ Two columns of a file, more than two, or two groups asked now. No arithmetic her
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -161,7 +162,7 @@ def _in_short(result: dict[str, Any]) -> str:
 def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dict[str, Any]:
     """Two columns of a file."""
     from evals import cascade as cascades
-    from evals import cases, costs, decisions, train
+    from evals import cases, costs, decisions, encoded, train
     from evals import run as runs
 
     if weak is None or strong is None:
@@ -175,8 +176,10 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         count = len(told.scouts)
         scored = train.cascade_scores(pair, told, asked.scorer, parts, say)
     elif parts is not None:
+        reader = encoded.reader(asked.scorer)
+        fit = partial(train.for_pair, groups=asked.holdout, reader=reader)
         with going(None if asked.json_out is None else beside(asked.json_out)):
-            scored = runs.cross_validated(pair, parts, lambda p: train.for_pair(p, groups=asked.holdout), say)
+            scored = runs.cross_validated(pair, parts, fit, say, reader)
     else:
         scored = decisions.score(decisions.find(asked.scorer, asked.config), pair.prompts)
         if asked.config is not None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from evals import cascade, cases, general, recorded
 from evals.cases import BadData, Pair
 from evals.decisions import Scored
+from evals.encoded import Reader
 from evals.fit import (
     Examples,
     Fit,
@@ -30,6 +31,7 @@ from evals.fit import (
     head,
     kernel,
     length,
+    meaning,
     out_of_fold,
     row_folds,
     semantic,
@@ -50,10 +52,11 @@ OWN_LABEL = 0.3  # part of the pair's own label in the target, where other model
 _FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS), dtype=np.int64)
 
 
-def views(n: int) -> dict[str, Fit]:
+def views(n: int, *, encoded: bool = False) -> dict[str, Fit]:
     """The views of a pair's head, for `n` rows. Settings chosen by cross-validation on the shipped sets."""
     points = min(600, n)
-    return {
+    beside: dict[str, Fit] = {"meaning": meaning(ridge=10.0)} if encoded else {}
+    return beside | {
         "form": kernel(_FORM, gamma=0.01, ridge=10.0, points=points),
         "topics": semantic(_FORM, topics=32, ridge=10.0, points=points),
         "chars": hashed("chars", ridge=100.0),
@@ -68,7 +71,7 @@ def stacked(
     name: str, x: Examples, y: Floats, gain: Floats, fail: Floats, groups: Sequence[str] | None, say: Progress
 ) -> Head:
     """One head: views fitted to `y`, stacked for `gain`, calibrated to `fail`."""
-    fits = views(len(x))
+    fits = views(len(x), encoded=all(f.meaning is not None for f in x.features))
     folds = [row_folds(len(x), FOLDS, seed=1)]
     if groups is not None and len(set(groups)) >= 3:
         folds.append(group_folds(groups, FOLDS))
@@ -91,7 +94,8 @@ def predicted(
         for parts in folds:
             out.append([])
             for view, fit in fits.items():
-                made_from = (view, *parts, y, *x.prompts)
+                vectors = (x.meaning,) if view == "meaning" else ()
+                made_from = (view, *parts, y, *x.prompts, *vectors)
                 out[-1].append(work.floats(made_from, partial(out_of_fold, fit, x, y, parts)))
                 step()
     return out
@@ -123,13 +127,19 @@ def by_length(x: Examples, fail: Floats) -> Head:
 
 
 def for_pair(
-    pair: Pair, *, groups: str | None = None, estimated: Floats | None = None, say: Progress = lambda line: None
+    pair: Pair,
+    *,
+    groups: str | None = None,
+    estimated: Floats | None = None,
+    say: Progress = lambda line: None,
+    reader: Reader | None = None,
 ) -> Model:
     """A scorer for one pair. `groups` names the domain column; found by its usual names when None.
 
-    `estimated` is the gain where the pair's labels are in part predictions.
+    `estimated` is the gain where the pair's labels are in part predictions. With a `reader` it is the encoder scorer's,
+    else the lexical one's.
     """
-    x = Examples(pair.prompts)
+    x = (reader or Examples)(pair.prompts)
     domain = pair.values(groups) if groups is not None else pair.domain()
     gain, fail = pair.strong - pair.weak if estimated is None else estimated, 1.0 - pair.weak
     target = smoothed_gain(pair, OWN_LABEL) if estimated is None else estimated
@@ -147,23 +157,32 @@ def for_pair(
         few=names["exam"] or "length", many=names["exam"] or "length", problem="", open=names["open"] or "length"
     )
     notes: dict[str, Any] = {"kind": "pair", "rows": len(x), "data": pair.table.digest}
-    return Model(heads=heads, gate=gate, support=None, notes=notes)
+    return Model(heads=heads, gate=gate, support=None, notes=notes, encoder=reader and reader.encoded)
 
 
-def model(data: Sequence[Path], weak: str | None, strong: str | None, holdout: str | None, say: Progress) -> Model:
+def model(
+    data: Sequence[Path],
+    weak: str | None,
+    strong: str | None,
+    holdout: str | None,
+    say: Progress,
+    reader: Reader | None = None,
+) -> Model:
     """What `eval train` writes: for the pair, or the general scorer without one."""
     if weak is None or strong is None:
         if data:
             raise BadData("the general scorer is built from evals/data; name --weak and --strong to train on a file")
-        return general.train(say)
-    return for_pair(pairs(data, weak, strong), groups=holdout, say=say)
+        return general.train(say, reader)
+    return for_pair(pairs(data, weak, strong), groups=holdout, say=say, reader=reader)
 
 
-def from_records(files: Sequence[Path], weak: str | None, strong: str | None, say: Progress) -> Model:
+def from_records(
+    files: Sequence[Path], weak: str | None, strong: str | None, say: Progress, reader: Reader | None = None
+) -> Model:
     """A scorer for two groups, from what was judged of their answers. Raises `BadData`."""
     found = recorded.read(files, "small" if weak is None else weak, "large" if strong is None else strong)
     pair, gain = recorded.estimate(found, say)
-    return for_pair(pair, estimated=gain, say=say)
+    return for_pair(pair, estimated=gain, say=say, reader=reader)
 
 
 def pairs(data: Sequence[Path], weak: str | None, strong: str | None) -> Pair:

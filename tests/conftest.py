@@ -1,5 +1,6 @@
 """Fixtures that several test folders share. Anything one folder needs stays there."""
 
+import os
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 import uvloop
 
 from tests.support.tiny_gguf import write_tiny_gguf
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before anything imports numpy
 
 
 @pytest.fixture(scope="session")

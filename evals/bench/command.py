@@ -14,10 +14,16 @@ import click
 @click.option("--model", default="auto", show_default=True, help="With --url: the model to ask the gateway for.")
 @click.option("--direct-model", metavar="NAME", help="With --direct: the upstream's model; as --model when left out.")
 @click.option(
-    "--count", type=click.IntRange(5, 10_000), default=50, show_default=True, help="With --url: requests each."
+    "--count",
+    type=click.IntRange(5, 10_000),
+    default=50,
+    show_default=True,
+    help="Of each, with --url or --scorer.",
 )
 @click.option("--scale", type=click.FloatRange(0.01, 100), default=1.0, show_default=True, help="More or less work.")
 @click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True, help="Turns of each contender.")
+@click.option("--scorer", metavar="NAME|DIR", help="Measure this scorer by itself instead: what a prompt costs.")
+@click.option("--config", type=click.Path(path_type=Path), help="With --scorer: where its name is looked up.")
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the JSON there as well.")
 def command(
@@ -28,6 +34,8 @@ def command(
     count: int,
     scale: float,
     rounds: int,
+    scorer: str | None,
+    config: Path | None,
     as_json: bool,
     out: Path | None,
 ) -> None:
@@ -35,7 +43,7 @@ def command(
 
     Without --url it starts a gateway with everything switched on and a bare proxy, both in front of a mock upstream,
     and compares their CPU time per request (Linux). With --url and --direct it compares the latency of a gateway
-    that runs with that of calling the upstream directly.
+    that runs with that of calling the upstream directly. With --scorer it measures what scoring one prompt takes.
     """
     if (url is None) != (direct is None):
         raise click.UsageError("--url and --direct go together")
@@ -44,6 +52,11 @@ def command(
 
         result = compare(url, direct, model, direct_model or model, count)
         text = render(result)
+    elif scorer is not None:
+        from evals.bench import scorers
+
+        result = scorers.measure(scorer, config, count)
+        text = scorers.render(result)
     else:
         from evals.bench import run
 

@@ -6,6 +6,7 @@ a click command named `command`, and turns what the packages below return into t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
@@ -38,6 +39,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        # Read by numpy at its import. A scorer's products are too small for threads, which would spin beside the event
+        # loop; and artifacts are the same bytes only on one.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(COMMANDS[cmd_name][0]).command
         return command
 

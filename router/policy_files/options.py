@@ -29,6 +29,15 @@ Table = Mapping[str, Mapping[str, Option]]
 
 SCORERS: Final[Table] = {
     "lexical": {"artifact": Option()},
+    "encoder": {
+        "artifact": Option(),
+        "model": Option(),
+        "threads": Option(kind="whole", least=1),
+        "deadline_s": Option(kind="number", least=0.001),
+        "queue": Option(kind="whole", least=1),
+        "batch": Option(kind="whole", least=1),
+        "calibration": Option(),
+    },
     "fixed": {"value": Option(kind="number", most=1)},
     "header": {"header": Option()},
     "remote": {

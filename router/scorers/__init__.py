@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from router.errors import ConfigError, Mistake
-from router.scorers import calibration, generative, off_loop
+from router.scorers import calibration, encoder, generative, off_loop
 from router.scorers.cascade import Cascade
 from router.scorers.fixed import Fixed
 from router.scorers.header import Header
@@ -95,12 +95,29 @@ def _cascade(spec: ScorerSpec) -> Scorer:
     return Cascade(spec.name, artifact)
 
 
+def _encoder(spec: ScorerSpec) -> Scorer:
+    """Options: `artifact`, written by `pointsman eval train --scorer encoder`, the shipped one when absent; fields of
+    `encoder.Source` and of `off_loop.Limits`; `calibration`, a result of `eval calibrate`."""
+    room = off_loop.Limits.__struct_fields__
+    _known(spec.options, "artifact", "model", "threads", *room, "calibration")
+    given = dict(spec.options)
+    curve = calibration.read(_path(given.pop("calibration", None)))
+    artifact = _path(given.pop("artifact", None))
+    limits = {key: given.pop(key) for key in room if key in given}
+    try:
+        source, bounds = msgspec.convert(given, encoder.Source), msgspec.convert(limits, off_loop.Limits)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from error
+    return Cached(encoder.build(spec.name, source, artifact, curve=curve, limits=bounds))
+
+
 def _path(text: str | None) -> Path | None:
     return None if text is None else Path(text)
 
 
 SCORERS: dict[str, Callable[[ScorerSpec], Scorer]] = {
     "lexical": _lexical,
+    "encoder": _encoder,
     "fixed": _fixed,
     "header": _header,
     "remote": _remote,
@@ -124,6 +141,7 @@ def build(spec: ScorerSpec) -> Scorer:
 
 # Offline everything is waited for: a deadline would make abstentions of a slow machine.
 _PATIENT: dict[str, dict[str, Any]] = {
+    "encoder": {"deadline_s": None, "queue": 1 << 20},
     "remote": {"deadline_s": 600.0},
     "generative": {"deadline_s": None, "queue": 1 << 20},
 }

@@ -116,8 +116,14 @@ _KEY = r"[\"']?(?:difficulty|complexity|tier|priority|route|routing|p_solve|hard
 _VERDICT = re.compile(rf"[\[{{]\s*(?:{_KEY}\s*[:=]\s*[\"']?[\w.-]+[\"']?\s*,?\s*)+[\]}}]")
 
 
+_PLAIN_SUSPECTS = tuple(s for s in _SUSPECTS if s.isascii())
+
+
 def _suspect(text: str) -> bool:
-    return any(s in text for s in _SUSPECTS)
+    for suspect in _PLAIN_SUSPECTS if text.isascii() else _SUSPECTS:  # noqa: SIM110  half the time of any()
+        if suspect in text:
+            return True
+    return False
 
 
 _LONG_START = 24  # characters before the advice that make the beginning of a clause worth keeping

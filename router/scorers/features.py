@@ -80,45 +80,69 @@ SURFACE: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def _count(counts: Counter[str], of: frozenset[str]) -> int:
-    return sum(n for t, n in counts.items() if t in of)
+# Which of the lists a token stands in, one bit each: one look for all of them.
+_STOP_BIT, _FORMULA_BIT, _UNIT_BIT, _NEGATION_BIT, _PERSON_BIT = 1, 2, 4, 8, 16
+_LISTS: dict[str, int] = {}
+for _bit, _list in (
+    (_STOP_BIT, _STOP),
+    (_FORMULA_BIT, _FORMULA),
+    (_UNIT_BIT, _UNITS),
+    (_NEGATION_BIT, _NEGATION),
+    (_PERSON_BIT, _PERSON),
+):
+    for _token in _list:
+        _LISTS[_token] = _LISTS.get(_token, 0) | _bit
+_SMALL_CYRILLIC = re.compile("[а-я]")
 
 
 def surface(stem: str, tokens: tuple[str, ...], length: int, *, cjk: bool) -> list[float]:
     """Counts and shapes of a text; `stem` is the question without its options. One number per `SURFACE`."""
     bag = Counter(tokens)
+    count = bag.get  # a missing key is much dearer by []
+    lists = [(bits, c) for t, c in bag.items() if (bits := _LISTS.get(t))]
+
+    def standing_in(bit: int) -> int:
+        return sum(c for bits, c in lists if bits & bit)
+
     words = [(t, c) for t, c in bag.items() if t[0].isalpha()]
     numbers = [t for t in tokens if t[0].isdigit()]
     n = max(1, len(tokens))
     total = sum(c for _, c in words)
     nw = max(1, total)
     chars = max(1, len(stem))
-    sentences = max(1, bag["."] + bag["?"] + bag["!"] + bag["。"] + bag["？"] + bag["！"])
-    formula = _count(bag, _FORMULA)
+    sentences = max(1, count(".", 0) + count("?", 0) + count("!", 0) + count("。", 0) + count("？", 0) + count("！", 0))
+    formula = standing_in(_FORMULA_BIT)
     colon = stem.find(":", 0, 200)
     ascii_only = stem.isascii()
     first = next((t for t in tokens[:4] if t[0].isalpha()), "")
     return [
         log1p(length), log1p(n), log1p(total), sum(len(w) * c for w, c in words) / nw,
-        sum(c for w, c in words if len(w) > 8) / nw, _count(bag, _STOP) / nw, len(words) / nw,
+        sum(c for w, c in words if len(w) > 8) / nw, standing_in(_STOP_BIT) / nw, len(words) / nw,
         sum(map(len, numbers)) / chars, log1p(len(numbers)), _size(numbers), (n - total - len(numbers)) / n,
-        log1p(bag[","]), min(3.0, bag["?"] + bag["？"]), log1p(sentences), log1p(total / sentences), log1p(bag['"']),
-        log1p(bag["("]), log1p(formula), formula / n, log1p(sum(c in stem for c in _CODE)), log1p(_count(bag, _UNITS)),
+        log1p(count(",", 0)), min(3.0, count("?", 0) + count("？", 0)), log1p(sentences), log1p(total / sentences),
+        log1p(count('"', 0)),
+        log1p(count("(", 0)), log1p(formula), formula / n, log1p(sum(c in stem for c in _CODE)),
+        log1p(standing_in(_UNIT_BIT)),
         float(not _MONEY.isdisjoint(bag)), float(not _AGE.isdisjoint(bag) and bool(numbers)),
         float(not _ROMAN.isdisjoint(bag)), float(any(a in stem for a in _ASKED)), float("__" in stem),
-        min(2.0, _count(bag, _NEGATION)), log1p(_count(bag, _PERSON)), *(float(w in bag) for w in _WH),
+        min(2.0, standing_in(_NEGATION_BIT)), log1p(standing_in(_PERSON_BIT)), *(float(w in bag) for w in _WH),
         float(first in _WH), float(stem.endswith(("?", "？"))), float(stem.endswith(":")),
         float(stem[-6:].count("_") > 1),
         float("best" in bag), float("most likely" in stem), float("following" in bag), float("according" in bag),
         float("refer" in stem or "passage" in bag), float("if" in bag or "suppose" in bag or "assume" in bag),
         float("true" in bag or "false" in bag), float("statement" in bag),
         float("of these" in stem or "of the above" in stem),
-        0.0 if ascii_only else sum(c > "\x7f" for c in stem[:300]) / min(chars, 300), float(cjk),
-        0.0 if ascii_only else float(any("а" <= c <= "я" for c in stem[:100])), log1p(bag["-"]), log1p(bag["/"]),
+        0.0 if ascii_only else _beyond_ascii(stem[:300]) / min(chars, 300), float(cjk),
+        0.0 if ascii_only else float(_SMALL_CYRILLIC.search(stem, 0, 100) is not None),
+        log1p(count("-", 0)), log1p(count("/", 0)),
         (chars - colon) / chars if colon >= 0 else 0.0, float("calculate" in bag or "compute" in bag or "find" in bag),
         float("%" in bag or "percent" in bag), float(any(len(t) == 4 and t[0] in "12" for t in numbers)),
         log1p(sum("." in t for t in numbers)), sum(c for w, c in words if len(w) <= 3) / nw,
     ]  # fmt: skip
+
+
+def _beyond_ascii(text: str) -> int:
+    return len(text) - len(text.encode("ascii", "ignore"))
 
 
 def _size(numbers: list[str]) -> float:
@@ -241,13 +265,15 @@ _PREFIX_SIZES = sorted({len(p) for p in _PREFIX_MAP})
 _SCRIPT_BY_FIRST: dict[str, list[tuple[str, int]]] = {}
 for _entry, _category in sorted(_SCRIPTS.items(), key=lambda e: (-len(e[0]), e[0])):
     _SCRIPT_BY_FIRST.setdefault(_entry[0], []).append((_entry, _category))
+_SCRIPT_FIRST = re.compile(f"[{''.join(_SCRIPT_BY_FIRST)}]")
 
 
 def _script_entries(text: str) -> list[tuple[int, int]]:
     """(position, category) of the entries in scripts without blanks, the longest at each position."""
     found: list[tuple[int, int]] = []
-    for i, character in enumerate(text):
-        for entry, category in _SCRIPT_BY_FIRST.get(character, ()):
+    for match in _SCRIPT_FIRST.finditer(text):
+        i = match.start()
+        for entry, category in _SCRIPT_BY_FIRST[match[0]]:
             if text.startswith(entry, i):
                 found.append((i, category))
                 break
@@ -317,9 +343,10 @@ _EDGE = 5  # words at either end that also count by where they stand
 
 def hashed_words(tokens: tuple[str, ...]) -> Index:
     """Buckets of the words and word pairs, and of the first and last words as such. Numbers count by length only."""
-    plain = [(t if t[0].isalpha() else f"#{len(t)}").encode("utf-8", "replace") for t in tokens if t[0].isalnum()]
-    if len(plain) > 450:
-        plain = plain[:300] + plain[-150:]
+    worded = [t for t in tokens if t[0].isalnum()]
+    if len(worded) > 450:
+        worded = worded[:300] + worded[-150:]
+    plain = [(t if t[0].isalpha() else f"#{len(t)}").encode("utf-8", "replace") for t in worded]
     grams = [crc32(t) for t in plain]
     pairs = list(map(crc32, plain[1:], grams))  # the checksum goes on from the word before
     edges = [crc32(b"^", g) for g in grams[:_EDGE]] + [crc32(b"$", g) for g in grams[-_EDGE:]]
@@ -374,12 +401,13 @@ DENSE: tuple[str, ...] = (*SURFACE, *OPTIONS, *WORK)
 class Features:
     """Everything a head may look at. The hashed n-grams are computed when first asked for."""
 
-    __slots__ = ("_chars", "_words", "dense", "options", "reading")
+    __slots__ = ("_chars", "_words", "dense", "meaning", "options", "reading")
 
-    def __init__(self, reading: Reading, options: int, dense: Vector) -> None:
+    def __init__(self, reading: Reading, options: int, dense: Vector, meaning: Vector | None = None) -> None:
         self.reading = reading
         self.options = options  # how many options the question offers; 0 where it offers none
         self.dense = dense  # one number per `DENSE`
+        self.meaning = meaning  # a sentence encoder's vector of length one; None where none was asked
         self._words: tuple[Index, Vector] | None = None
         self._chars: tuple[Index, Vector] | None = None
 
@@ -396,8 +424,8 @@ class Features:
         return self._chars
 
 
-def extract(reading: Reading) -> Features:
-    """The features of one prompt."""
+def extract(reading: Reading, meaning: Vector | None = None) -> Features:
+    """The features of one prompt, with an encoder's vector of it where a head wants that."""
     question = take_apart(reading.text)
     tokens = reading.tokens
     if question.options:
@@ -406,4 +434,4 @@ def extract(reading: Reading) -> Features:
     dense = surface(question.stem, tokens, reading.length, cjk=reading.cjk)
     dense += option_shape(question)
     dense += work(reading)
-    return Features(reading, len(question.options), np.array(dense, dtype=np.float32))
+    return Features(reading, len(question.options), np.array(dense, dtype=np.float32), meaning)

@@ -1,4 +1,4 @@
-"""The arithmetic of a trained lexical scorer: views, stacked into heads, gated by the form of the prompt.
+"""The arithmetic of a trained lexical or encoder scorer: views, stacked into heads, gated by the form of the prompt.
 
 Numpy only, one prompt at a time, float32. Fitting lives in `evals/fit.py`; an artifact is one npz file of
 plain arrays and a JSON description, read with `allow_pickle=False`.
@@ -47,6 +47,11 @@ class View(Protocol):
     def predict(self, x: Features) -> float: ...
 
 
+def _within(z: Vector, limit: float) -> Vector:
+    """`np.clip` to plus and minus a limit, without the cost of its front."""
+    return np.minimum(np.maximum(z, -limit), limit)
+
+
 class Length(Struct, frozen=True, kw_only=True):
     """The logarithm of the prompt's length in characters."""
 
@@ -67,7 +72,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
     bias: float
 
     def predict(self, x: Features) -> float:
-        z = np.clip((x.dense[self.columns] - self.mean) * self.scale, -4.0, 4.0)
+        z = _within((x.dense[self.columns] - self.mean) * self.scale, 4.0)
         distance = self.norms + z @ z - 2.0 * (self.centres @ z)
         return float(np.exp(-self.gamma * distance) @ self.weights) + self.bias
 
@@ -100,7 +105,7 @@ class Semantic(Struct, frozen=True, kw_only=True):
 
     def place(self, x: Features) -> Vector:
         """Where the prompt lies: its form beside its topics."""
-        form = np.clip((x.dense[self.columns] - self.mean) * self.scale, -0.4, 0.4)
+        form = _within((x.dense[self.columns] - self.mean) * self.scale, 0.4)
         index, value = x.words
         topics = value @ self.projection[index]
         return np.concatenate([form, topics * (self.topics / max(float(np.sqrt(topics @ topics)), 1e-9))])
@@ -123,12 +128,24 @@ class Trees(Struct, frozen=True, kw_only=True):
     bias: float
 
     def predict(self, x: Features) -> float:
+        # Every node's test at once, then one look a level: cheaper than asking only the nodes that are passed.
+        onward = np.where(x.dense.take(self.feature) > self.threshold, self.children[1::2], self.children[::2])
         at = self.roots
-        dense = x.dense
         for _ in range(self.depth):
-            right = dense.take(self.feature.take(at)) > self.threshold.take(at)
-            at = self.children.take(2 * at + right)
+            at = onward.take(at)
         return float(self.value.take(at).sum()) + self.bias
+
+
+class Meaning(Struct, frozen=True, kw_only=True):
+    """A linear model over a sentence encoder's vector."""
+
+    weights: Vector
+    bias: float
+
+    def predict(self, x: Features) -> float:
+        if x.meaning is None:
+            raise Incompatible("these heads read an encoder's vector, and none was given")
+        return float(self.weights @ x.meaning) + self.bias
 
 
 # --- heads -----------------------------------------------------------------------------------------------
@@ -160,7 +177,7 @@ class Support(Struct, frozen=True, kw_only=True):
 
     def share(self, x: Features) -> float:
         index = features.pieces(x.reading.text)
-        return float(self.seen[index].mean()) if len(index) else 0.0
+        return np.count_nonzero(self.seen[index]) / len(index) if len(index) else 0.0
 
     def close(self, x: Features) -> bool:
         return self.share(x) >= (self.least_cjk if x.reading.cjk else self.least)
@@ -182,6 +199,13 @@ class Gate(Struct, frozen=True, kw_only=True):
         return self.problem if problem >= PROBLEM and self.problem else self.open
 
 
+class Encoded(Struct, frozen=True, kw_only=True):
+    """The encoder whose vectors an artifact was trained on."""
+
+    sha256: str  # of its model file
+    model: str | None = None  # its folder; None is the packaged one
+
+
 class Model(Struct, frozen=True, kw_only=True):
     """A whole artifact."""
 
@@ -189,6 +213,7 @@ class Model(Struct, frozen=True, kw_only=True):
     gate: Gate
     support: Support | None
     notes: Mapping[str, Any]
+    encoder: Encoded | None = None  # None: its heads read nothing but the lexical features
 
     def score(self, x: Features) -> float | None:
         """Difficulty in [0, 1], or None where the prompt is too far from everything trained on."""
@@ -202,12 +227,13 @@ class Model(Struct, frozen=True, kw_only=True):
 
 # --- reading and writing ----------------------------------------------------------------------------------
 
-VIEWS: dict[str, type[Length | Kernel | Hashed | Semantic | Trees]] = {
+VIEWS: dict[str, type[Length | Kernel | Hashed | Semantic | Trees | Meaning]] = {
     "length": Length,
     "kernel": Kernel,
     "hashed": Hashed,
     "semantic": Semantic,
     "trees": Trees,
+    "meaning": Meaning,
 }
 _KIND = {view: kind for kind, view in VIEWS.items()}
 _STORE_HALF = {
@@ -249,6 +275,8 @@ def dump(model: Model, directory: Path) -> Path:
         "support": support,
         "notes": dict(model.notes),
     }
+    if model.encoder is not None:
+        meta["encoder"] = msgspec.to_builtins(model.encoder)
     arrays["meta"] = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / MODEL_FILE
@@ -265,7 +293,7 @@ def load(path: Path) -> Model:
             arrays: dict[str, Array] = {name: stored[name] for name in stored.files}
         meta = json.loads(arrays.pop("meta").tobytes())
     except (ValueError, KeyError, EOFError) as e:
-        raise Incompatible(f"{file} is not a lexical artifact: {e}") from e
+        raise Incompatible(f"{file} is not a lexical or encoder artifact: {e}") from e
     if meta.get("version") != VERSION or meta.get("features") != feature_digest():
         raise Incompatible(f"{file} was trained with other features; rebuild it with `pointsman eval train`")
     heads: dict[str, Head] = {}
@@ -289,4 +317,5 @@ def load(path: Path) -> Model:
     support = None
     if meta["support"] is not None:
         support = Support(seen=np.unpackbits(arrays["support.seen"]).astype(bool), **meta["support"])
-    return Model(heads=heads, gate=Gate(**meta["gate"]), support=support, notes=meta["notes"])
+    encoder = Encoded(**meta["encoder"]) if "encoder" in meta else None
+    return Model(heads=heads, gate=Gate(**meta["gate"]), support=support, notes=meta["notes"], encoder=encoder)

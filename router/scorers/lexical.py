@@ -32,23 +32,28 @@ class Lexical:
 
     @cached_property
     def model(self) -> heads.Model:
-        return heads.load(self.artifact)
+        model = heads.load(self.artifact)
+        if model.encoder is not None:
+            raise heads.Incompatible(f"{self.artifact} needs an encoder: name it in a scorer of kind `encoder`")
+        return model
 
     def load(self) -> None:
         """Read the artifact now, so that the first request does not wait for it."""
         _ = self.model
 
     def score(self, prompt: Prompt) -> Score | Abstain:
-        reading = text.read(prompt.text)
-        if not any(t[0].isalnum() for t in reading.tokens):
-            return Abstain(scorer=self.name, reason="empty")
-        value = self.model.score(extract(reading))
-        if value is None:
-            return Abstain(scorer=self.name, reason="unsure")
-        return Score(scorer=self.name, value=value)
+        return judged(self.name, self.model, extract(text.read(prompt.text)))
 
     async def aclose(self) -> None:
         """Nothing is held."""
+
+
+def judged(name: str, model: heads.Model, x: Features) -> Score | Abstain:
+    """What a scorer of that name says with this model of a prompt's features."""
+    value = model.score(x) if x.reading.worded else None
+    if value is None:
+        return Abstain(scorer=name, reason="unsure" if x.reading.worded else "empty")
+    return Score(scorer=name, value=value)
 
 
 def explain(scorer: Lexical, prompt: Prompt, top: int = 8) -> list[tuple[str, float]]:

@@ -65,6 +65,11 @@ class Reading(Struct, frozen=True, kw_only=True):
     length: int  # characters of the whole prompt, as bare as the text where all of it was read
     cjk: bool  # has Chinese or Japanese script
 
+    @property
+    def worded(self) -> bool:
+        """Whether it has a word or a number at all."""
+        return any(t[0].isalnum() for t in self.tokens)
+
 
 def canonical(raw: str) -> tuple[str, int]:
     """The canonical text, lines still apart, and the length in characters of what it stands for."""

@@ -1,0 +1,134 @@
+"""Training the encoder scorer for a pair, on a tiny encoder made here: the artifact is written, used and repeated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from evals import cases, general, quality
+from evals.cases import BadData
+from evals.encoded import Reader, reader
+from evals.fit import Examples, meaning, predict
+from router.cli import main
+from router.scorers import encoder
+from tests.support.tiny_onnx import write_tiny_encoder
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("tokenizers")
+
+LETTERS = "abcdefghijklmnopqrstuvw"
+
+
+def call(*args: str) -> Result:
+    return CliRunner().invoke(main, ["eval", *args])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_encoder(tmp_path_factory.mktemp("encoder"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prompts of one shape and length: only which letters they are made of tells the weak model's failures."""
+    draw = np.random.default_rng(5)
+    prompts: list[str] = []
+    weak: list[int] = []
+    for i in range(240):
+        hard = i % 2
+        letters = draw.choice(list(LETTERS[12:] if hard else LETTERS[:12]), size=(6, 5))
+        prompts.append(" ".join("".join(word) for word in letters))
+        weak.append(int(draw.random() < (0.1 if hard else 0.95)))
+    path = tmp_path_factory.mktemp("data") / "d.parquet"
+    cases.write(
+        path, {"prompt": prompts, "small": weak, "large": [1] * 240, "subject": [f"s{i // 2 % 4}" for i in range(240)]}
+    )
+    return path
+
+
+def pair(data: Path) -> tuple[str, ...]:
+    return ("--data", str(data), "--weak", "small", "--strong", "large")
+
+
+@pytest.fixture(scope="module")
+def artifact(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("artifact")
+    done = call("train", *pair(data), "--scorer", "encoder", "--model", str(model), "--out", str(out))
+    assert done.exit_code == 0, done.output
+    return out
+
+
+def test_the_artifact_reads_the_encoders_vector_and_names_the_encoder(artifact: Path, model: Path) -> None:
+    made, encoded = encoder.read(artifact)
+    assert encoded.model == str(model)
+    assert "Meaning" in {type(view).__name__ for view in made.heads["open"].views}
+
+
+def test_the_artifact_is_measured_by_run_and_score(artifact: Path, data: Path, tmp_path: Path) -> None:
+    done = call("run", *pair(data), "--scorer", str(artifact), "--draws", "100")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["apgr"] > 0.7
+    assert json.loads(done.stdout)["abstained"] == 0
+    out = tmp_path / "scored.csv"
+    assert call("score", "--data", str(data), "--scorer", str(artifact), "--out", str(out)).exit_code == 0
+    scores = cases.read(out).columns["score"]
+    assert all(0.0 <= float(s) <= 1.0 for s in scores)
+
+
+def test_the_same_data_gives_the_same_bytes_and_kept_vectors_change_nothing(
+    artifact: Path, data: Path, model: Path, tmp_path: Path
+) -> None:
+    keep = tmp_path / "kept"
+    for name in ("b", "c"):
+        done = call(
+            "train", *pair(data), "--scorer", "encoder", "--model", str(model), "--keep", str(keep),
+            "--out", str(tmp_path / name),
+        )  # fmt: skip
+        assert done.exit_code == 0, done.output
+        assert ("encoded" in done.output) == (name == "b")
+        assert (tmp_path / name / "model.npz").read_bytes() == (artifact / "model.npz").read_bytes()
+
+
+def test_folds_train_an_encoders_heads_where_the_scorer_has_one(artifact: Path, data: Path) -> None:
+    done = call("run", *pair(data), "--scorer", str(artifact), "--folds", "2", "--holdout", "subject", "--draws", "100")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["apgr"] > 0.65
+    assert reader("lexical") is None
+
+
+def test_an_encoder_that_cannot_be_used_ends_in_one_line(data: Path, tmp_path: Path) -> None:
+    done = call("train", *pair(data), "--scorer", "encoder", "--model", str(tmp_path), "--out", str(tmp_path / "a"))
+    assert done.exit_code == 1
+    assert "has no model.onnx" in done.output
+    assert done.output.count("\n") == 1
+
+
+def test_a_head_over_vectors_learns_what_they_tell_and_needs_them(model: Path) -> None:
+    prompts = [letter * 8 for letter in LETTERS]
+    x = Reader(str(model))(prompts)
+    target = x.meaning @ np.arange(8.0)
+    view = meaning(ridge=1e-3)(x, target)
+    assert np.corrcoef(predict(view, x), target)[0, 1] > 0.99
+    assert predict(view, x)[3] == pytest.approx(view.predict(x.features[3]), abs=1e-4)
+    with pytest.raises(ValueError, match="without an encoder"):
+        predict(view, Examples(prompts))
+
+
+def test_a_reader_gives_each_prompt_the_vector_that_production_gives_it(model: Path) -> None:
+    prompts = ["Please PROVE it", "prove it", "", "a" * 5000]
+    x = Reader(str(model))(prompts)
+    assert x.prompts == prompts
+    assert np.array_equal(x.meaning[0], x.meaning[1])
+    with pytest.raises(BadData, match=r"model\.onnx"):
+        Reader("/nowhere")
+
+
+def test_only_the_heads_that_gain_from_it_get_the_encoders_view() -> None:
+    assert set(general.open_views(lambda _: Examples([]))) == {*general.open_views(), "meaning"}
+    found = {"prompts": {"auroc": 0.9, "ci": [0.8, 1.0]}}
+    text = quality.table({"everyday": found, "everyday-encoder": found})
+    assert "| prompts held out | 0.900 [0.800, 1.000] | 0.900 [0.800, 1.000] |" in text
