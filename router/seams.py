@@ -1,4 +1,4 @@
-"""The protocols behind which I/O lives: codec, scorer, upstream, store, recorder.
+"""The protocols behind which I/O lives: codec, scorer, upstream, store, limiter, recorder.
 
 Each has as few methods as it can. The variants of each kind stand in one written-out table (`CODECS`,
 `SCORERS`, `UPSTREAMS`); `docs/extending.md` says how to add one.
@@ -6,8 +6,8 @@ Each has as few methods as it can. The variants of each kind stand in one writte
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -119,6 +119,44 @@ class Store(Protocol):
     async def session(self, session_id: str) -> Session | None: ...
 
     async def touch(self, session: Session, ttl_s: float) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Claim(Struct, frozen=True, kw_only=True, gc=False):
+    """What one request wants of one limit.
+
+    `rate`: `limit` every `period_s`, refilled evenly, all of it at once at most (GCRA). `sum`: `limit` in all under
+    this key, which is forgotten `period_s` after its first use. `slots`: `limit` at the same time; one that is not
+    given back is free again `period_s` after it was taken.
+    """
+
+    key: str
+    kind: Literal["rate", "sum", "slots"]
+    limit: float
+    period_s: float
+    amount: float = 1.0  # 0: only ask whether anything is left
+    optional: bool = False  # where it is short, the others are taken all the same
+
+
+class Limiter(Protocol):
+    """Counts what callers use. Answers at once where it counts in memory, else with an awaitable.
+
+    What it cannot reach raises `ConnectionError`: the request goes on uncounted. Every key has one kind.
+    """
+
+    def take(self, claims: Sequence[Claim], holder: str) -> Sequence[float | None] | Awaitable[Sequence[float | None]]:
+        """Takes all claims, or none of them where one that is not optional is short; one step for every observer.
+
+        For each claim None where it can be had, else the seconds until it may be: of a `sum` its key's remaining
+        life, of `slots` 0.0, which stands for unknown. A `rate` claim larger than its limit is had when nothing of
+        the limit is used, and later ones wait for it. `holder` is the request's id: whose slot it is.
+        """
+        ...
+
+    def settle(self, claims: Sequence[Claim], holder: str) -> Awaitable[None] | None:
+        """Adds `amount` to each, whatever that comes to: a negative one gives back. `slots` frees the holder's."""
+        ...
 
     async def aclose(self) -> None: ...
 
