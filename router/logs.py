@@ -126,24 +126,25 @@ def without_secrets(text: str) -> str:
 # --- lines -----------------------------------------------------------------------------------------------
 
 
-class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a request's line says. Every text in it is the gateway's own or the operator's."""
+@lru_cache(4096)  # what requests have in common: a few dozen combinations a configuration
+def _common(*values: str | bool | None) -> bytes:
+    """The members of a request's line that repeat, as JSON without braces. Every text in them is the gateway's own or
+    the operator's; what is not ASCII is escaped."""
+    return json.dumps(dict(zip(_COMMON, values, strict=True)), ensure_ascii=True, separators=(",", ":"))[1:-1].encode()
+
+
+_COMMON = (
+    *("level", "logger", "message", "policy", "route", "why", "group", "deployment", "model", "dialect", "stream"),
+    "outcome",
+)
+
+
+class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """What is a request's own in its line; `_common` are the members behind these."""
 
     time: str
-    level: str
-    logger: str
-    message: str
     request_id: str
-    policy: str
-    route: str | None
-    why: str | None
     score: float | None
-    group: str | None
-    deployment: str | None
-    model: str
-    dialect: str
-    stream: bool
-    outcome: str
     attempts: int
     input_tokens: int
     output_tokens: int
@@ -153,24 +154,26 @@ class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True):
     errors: list[str] = []
 
 
-def _request(of: Record) -> RequestLine:
+def _request(of: Record) -> bytes:
     decision, served = of.decision, records.served(of)
-    return RequestLine(
+    common = _common(
+        "warning" if of.outcome in FAILED else "info",
+        "pointsman.request",
+        "request",
+        of.policy,
+        decision.route if decision is not None else None,
+        decision.why if decision is not None else None,
+        records.group(of),
+        served.deployment if served is not None else None,
+        of.model,
+        of.dialect,
+        of.stream,
+        of.outcome,
+    )
+    own = RequestLine(
         time=_iso(of.time),
-        level="warning" if of.outcome in FAILED else "info",
-        logger="pointsman.request",
-        message="request",
         request_id=of.id,
-        policy=of.policy,
-        route=decision.route if decision is not None else None,
-        why=decision.why if decision is not None else None,
         score=decision.score if decision is not None else None,
-        group=records.group(of),
-        deployment=served.deployment if served is not None else None,
-        model=of.model,
-        dialect=of.dialect,
-        stream=of.stream,
-        outcome=of.outcome,
         attempts=len(of.attempts),
         input_tokens=of.usage.input,
         output_tokens=of.usage.output,
@@ -179,6 +182,7 @@ def _request(of: Record) -> RequestLine:
         total_s=of.timing.total_s,
         errors=[a.error for a in of.attempts if a.error is not None],
     )
+    return b"%b,%b}" % (_encode(own)[:-1], common)
 
 
 def _fields(line: logging.LogRecord) -> dict[str, Any]:
@@ -197,7 +201,7 @@ class Json(Lines):
     """One object a line, in ASCII: what is not ASCII is escaped, line ends of every kind with it."""
 
     def request(self, record: Record) -> str:
-        text = _encode(_request(record))
+        text = _request(record)
         return text.decode() if text.isascii() else json.dumps(json.loads(text), ensure_ascii=True)
 
     def format(self, record: logging.LogRecord) -> str:
