@@ -104,7 +104,9 @@ class Mistake(Struct, frozen=True, kw_only=True):
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+        text = f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+        # One line whatever stands in a name: a message goes to terminals and logs.
+        return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class ConfigError(PointsmanError):

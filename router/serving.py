@@ -121,12 +121,12 @@ class Gateway:
                 new = await snapshots.build(config, old)
                 await snapshots.ready(new, old)
             except ConfigError as error:
-                self.config_ok, self.last_error = False, error.message
-                self.metrics.config(old.generation, ok=False)
                 for mistake in error.mistakes:
                     log.error("%s", mistake)
-                log.error("reload refused; configuration %s stays in force", old.config.digest[:12])
-                return False
+                return self._refused(error.message)
+            except Exception:  # a mistake of ours must not end the watch, nor pass for a configuration in force
+                log.exception("reload failed")
+                return self._refused("the files could not be put in force; the log has the reason")
             logs.redact(config)
             self.service.snapshot = new
             self.health.keep(config.deployments)
@@ -140,6 +140,13 @@ class Gateway:
             task.add_done_callback(self._retiring.discard)
             await self._keep("reload")
             return True
+
+    def _refused(self, why: str) -> bool:
+        old = self.snapshot
+        self.config_ok, self.last_error = False, why
+        self.metrics.config(old.generation, ok=False)
+        log.error("reload refused; configuration %s stays in force", old.config.digest[:12])
+        return False
 
     async def _keep(self, how: history.How) -> None:
         """The files in force, for `history` and `rollback`; without them requests are served all the same."""

@@ -16,7 +16,7 @@ from router.flight import Snapshot
 from router.policy import named_headers
 from router.record import book
 from router.seams import Scorer, Upstream
-from router.types import Config
+from router.types import Config, Deployment
 
 log = logging.getLogger("pointsman.config")
 
@@ -28,13 +28,13 @@ async def build(config: Config, old: Snapshot | None) -> Snapshot:
     kept: Mapping[str, Upstream] = old.upstreams if old is not None else {}
     built: dict[str, Upstream] = {}
     fresh: list[Upstream] = []
-    for name, deployment in config.deployments.items():
-        if name in kept and kept[name].deployment == deployment:
-            built[name] = kept[name]
-        else:
-            built[name] = upstreams.build(deployment)
-            fresh.append(built[name])
     try:
+        for name, deployment in config.deployments.items():
+            if name in kept and kept[name].deployment == deployment:
+                built[name] = kept[name]
+            else:
+                built[name] = _upstream(deployment)
+                fresh.append(built[name])
         made = _scorers(config, old)
         await asyncio.gather(*(_started(upstream) for upstream in fresh))
     except BaseException:
@@ -51,12 +51,23 @@ async def build(config: Config, old: Snapshot | None) -> Snapshot:
     )
 
 
+def _upstream(deployment: Deployment) -> Upstream:
+    try:
+        return upstreams.build(deployment)
+    except ValueError:  # whose text may quote the URL, and that may hold a secret
+        raise _unusable(deployment, "base_url is none that can be called; write http://HOST:PORT/v1") from None
+
+
 async def _started(upstream: Upstream) -> None:
     try:
         await upstream.start()
     except CannotStart as error:
-        path = f"deployments.{upstream.deployment.name}"
-        raise ConfigError([Mistake(file="groups.yaml", line=1, column=1, path=path, message=error.message)]) from None
+        raise _unusable(upstream.deployment, error.message) from None
+
+
+def _unusable(deployment: Deployment, why: str) -> ConfigError:
+    path = f"deployments.{deployment.name}"
+    return ConfigError([Mistake(file="groups.yaml", line=1, column=1, path=path, message=why)])
 
 
 async def ready(snapshot: Snapshot, old: Snapshot | None = None) -> None:

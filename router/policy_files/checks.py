@@ -5,22 +5,27 @@ Whether a name exists is `references`' question, and whether a policy does what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import pairwise
-from typing import Final
+from pathlib import Path as FilePath
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from router.errors import Mistake
 from router.policy import chain_of
 from router.policy_files.conditions import check_when, implies
 from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
-from router.policy_files.shapes import mapping
+from router.policy_files.shapes import items, mapping
 from router.steer import rules
 from router.types import Band, Canary, Cascade, Config, Deployment, Explore, Goal, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _WORSE: Final = ("error_rate", "ttft_p95", "quality_difference")
+_NO_HEADER: Final = "holds a character that no HTTP header carries, such as a line break"
+_OWN: Final = ("model", "stream", "messages", "input")  # what a request is, not how it is answered
 _STORES: Final = ("redis://", "rediss://", "unix://")
 
 
@@ -34,6 +39,7 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
         for extra in ways[1:]:
             message = f"the route has a {ways[0]} too; keep one of {ways[0]} and {extra}"
             yield document.mistake((*path, extra), message, at_key=True)
+        yield from _check_set(document, (*path, "set"), route.set)
         if route.score is not None:
             yield from _check_bands(document, (*path, "score"), route.score)
         if route.cascade is not None:
@@ -77,16 +83,14 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
         yield document.mistake((*base, "base_url"), "an openai deployment needs base_url, up to and including /v1")
     elif deployment.base_url and not deployment.base_url.startswith(("http://", "https://")):
         yield document.mistake((*base, "base_url"), "must begin with http:// or https://")
-    elif any(not character.isprintable() or character.isspace() for character in deployment.base_url):
-        yield document.mistake((*base, "base_url"), "a URL holds no spaces, line breaks or control characters")
+    elif deployment.base_url and (wrong := _unusable_url(deployment.base_url)):
+        yield document.mistake((*base, "base_url"), wrong)
     if deployment.upstream in ("openai", "litellm") and not deployment.model:
         yield document.mistake((*base, "model"), f"an {deployment.upstream} deployment needs the upstream's model name")
     if not deployment.api_key:
         yield document.mistake((*base, "api_key"), "is empty; write none to send no key")
-    elif not (deployment.api_key.isascii() and deployment.api_key.isprintable()):
-        yield document.mistake(
-            (*base, "api_key"), "holds a character that no HTTP header carries, such as a line break"
-        )
+    elif not _is_header(deployment.api_key):
+        yield document.mistake((*base, "api_key"), _NO_HEADER)
     if not deployment.dialects:
         yield document.mistake((*base, "dialects"), "must list at least one dialect, such as chat")
     for name in ("context_window", "max_in_flight"):
@@ -101,9 +105,7 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
             if (getattr(deployment.price, one.name) or 0) < 0:
                 yield document.mistake((*base, "price", one.name), "a price is 0 or more US dollars per million tokens")
     yield from check_options(document, (*base, "options"), UPSTREAMS, deployment.upstream, deployment.options)
-    for name in ("model", "stream", "messages"):
-        if name in deployment.set:
-            yield document.mistake((*base, "set", name), f"the field {name} is the gateway's own to set", at_key=True)
+    yield from _check_set(document, (*base, "set"), deployment.set)
 
 
 def literal_keys(document: Document) -> Iterator[Mistake]:
@@ -118,6 +120,54 @@ def literal_keys(document: Document) -> Iterator[Mistake]:
 def check_scorer(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:
     """Mistakes in one scorer."""
     yield from check_options(document, ("scorers", scorer.name), SCORERS, scorer.kind, scorer.options)
+    url = scorer.options.get("url")
+    if isinstance(url, str) and url.startswith(("http://", "https://")) and (wrong := _unusable_url(url)):
+        yield document.mistake(("scorers", scorer.name, "url"), wrong)
+    key = scorer.options.get("api_key")
+    if isinstance(key, str) and not _is_header(key):
+        yield document.mistake(("scorers", scorer.name, "api_key"), _NO_HEADER)
+
+
+def absent(document: Document) -> Iterator[Mistake]:
+    """Files that this machine does not have: a warning, because files are also checked where nothing is served."""
+    for section, keys in (("deployments", ("path",)), ("scorers", ("artifact", "calibration"))):
+        for name, body in (mapping(document.data.get(section)) or {}).items():
+            for key in keys:
+                path, value = (section, name, key), (mapping(body) or {}).get(key)
+                if isinstance(value, str) and value and not FilePath(value).exists():
+                    message = "is not on this machine; a gateway that does not find it refuses the configuration"
+                    yield document.mistake(path, message)
+
+
+def _unusable_url(url: str) -> str | None:
+    """What keeps a client from calling a URL; None where nothing does. The URL may hold a secret and is not quoted."""
+    if any(not character.isprintable() or character.isspace() for character in url):
+        return "a URL holds no spaces, line breaks or control characters"
+    try:
+        parts = urlsplit(url)
+        return None if parts.hostname and parts.port != 0 else "has no host; write http://HOST:PORT/v1"
+    except ValueError:
+        return "has a port or an address in [ ] that cannot be; write http://HOST:PORT/v1, with a port from 1 to 65535"
+
+
+def _check_set(document: Document, path: Path, fields_: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Fields that are not the operator's to set, and numbers that JSON does not have."""
+    for name, value in fields_.items():
+        if name in _OWN:
+            yield document.mistake((*path, name), f"the field {name} is the gateway's own to set", at_key=True)
+        elif not _is_json(value):
+            yield document.mistake((*path, name), "holds a number that is not finite, which no JSON can say")
+
+
+def _is_header(value: str) -> bool:
+    return value.isascii() and value.isprintable()
+
+
+def _is_json(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = mapping(value)
+    return all(_is_json(one) for one in (items(value) if inner is None else inner.values()))
 
 
 def check_store(document: Document) -> Iterator[Mistake]:
@@ -135,6 +185,7 @@ def _check_bands(document: Document, path: Path, rule: ScoreRule) -> Iterator[Mi
     floor = 0.0
     for index, band in enumerate(rule.bands):
         here: Path = (*path, "bands", index)
+        yield from _check_set(document, (*here, "set"), band.set)
         last = index == len(rule.bands) - 1
         if last and band.below is not None:
             yield document.mistake((*here, "below"), "the last band takes every higher score; remove its below")

@@ -13,6 +13,7 @@ from typing import Any, Final, cast, get_args
 from router.errors import Mistake
 from router.policy_files.onto import suggestion
 from router.policy_files.positions import Document, Path
+from router.signals.languages import LANGUAGES
 from router.types import Dialect, Range, When
 
 
@@ -37,7 +38,11 @@ class Interval:
 
 
 # Words of which there is a closed set.
-_AMONG: Final[Mapping[str, tuple[str, ...]]] = {"dialect": get_args(Dialect), "phase": ("explore", "produce", "")}
+_AMONG: Final[Mapping[str, tuple[str, ...]]] = {
+    "dialect": get_args(Dialect),
+    "phase": ("explore", "produce", ""),
+    "language": (*LANGUAGES, ""),
+}
 # Signals with a known span; every other number is a count.
 _COUNT: Final = Interval(low=0)
 _SPANS: Final[Mapping[str, Interval]] = {
@@ -45,6 +50,8 @@ _SPANS: Final[Mapping[str, Interval]] = {
     "hour": Interval(low=0, high=23),
     "weekday": Interval(low=0, high=6),
 }
+# Those that begin anew, which a range cannot follow.
+_ROUND: Final[Mapping[str, str]] = {"hour": "day", "weekday": "week"}
 
 
 def interval(condition: float | Range) -> Interval:
@@ -92,7 +99,8 @@ def check_when(document: Document, path: Path, when: When) -> Iterator[Mistake]:
         for index, word in enumerate(_words(given)):
             if word not in among:
                 here = (*path, name) if isinstance(given, str) else (*path, name, index)
-                message = f"there is no {name} '{document.shown(here, word)}'{suggestion(word, among)}"
+                known = suggestion(word, [one for one in among if one])
+                message = f"there is no {name} '{document.shown(here, word)}'{known}"
                 yield document.mistake(here, message)
 
 
@@ -100,9 +108,19 @@ def _check_number(document: Document, path: Path, condition: float | Range, name
     if condition == Range():
         yield document.mistake(path, "a range without a bound says nothing; give one, such as at_least: 2")
     span = _SPANS.get(name, _COUNT)
-    if interval(condition).meet(span).empty:
+    wanted = interval(condition)
+    if wanted.meet(span).empty:
         limits = f"from {span.low:g} to {span.high:g}" if span.high < math.inf else f"{span.low:g} or more"
-        yield document.mistake(path, f"this never holds: {name} is {limits}, and no such number fits")
+        ends = (Interval(low=wanted.low).meet(span), Interval(high=wanted.high).meet(span))
+        if name in _ROUND and isinstance(condition, Range) and not any(end.empty for end in ends):
+            hint = (
+                f"; a span across the end of the {_ROUND[name]} is two: any: [{{{name}: {{at_least: ...}}}}, {{...}}]"
+            )
+        else:
+            hint = ", and no such number fits"
+        yield document.mistake(path, f"this never holds: {name} is {limits}{hint}")
+    elif name != "code_share" and not isinstance(condition, Range) and condition != int(condition):
+        yield document.mistake(path, f"this never holds: {name} is a whole number")
 
 
 def _field_implies(name: str, narrow: Any, wide: Any) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 
@@ -25,13 +28,21 @@ def read_directory(directory: FilePath) -> dict[str, bytes]:
         raise ConfigError([whole_file(directory, f"cannot read this directory: {error.strerror}")]) from error
     for path in paths:
         try:
-            with path.open("rb") as file:
-                found[path.name] = file.read(MAX_BYTES + 1)
+            found[path.name] = _read(path)
         except OSError as error:
             unreadable.append(whole_file(path, f"cannot read this file: {error.strerror}"))
     if unreadable:
         raise ConfigError(unreadable)
     return found
+
+
+def _read(path: FilePath) -> bytes:
+    """A file's first bytes. A pipe or a device is refused: to wait for its writer would end all reloading."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        mode = os.fstat(file.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "a directory" if stat.S_ISDIR(mode) else "not a regular file")
+        return file.read(MAX_BYTES + 1)
 
 
 def is_config_file(path: FilePath) -> bool:

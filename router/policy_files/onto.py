@@ -11,7 +11,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -48,6 +48,7 @@ _WANTED: Final = {
     "float_type": "a number",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller number",
     "int_type": "a whole number",
     "mapping_type": "a mapping of keys to values",
     "string_type": "text (in quotes if it reads as a number)",
@@ -58,18 +59,36 @@ _WANTED: Final = {
 def parse(kind: type[Written], shaped: Shaped, document: Document) -> tuple[Written | None, list[Mistake]]:
     """The value, or None and every mistake in the data."""
     found = [document.mistake(one.path, one.message, at_key=one.at_key) for one in shaped.mistakes]
+    if any(one.path == shaped.base for one in shaped.mistakes):
+        return None, found  # nothing of it is a mapping: its keys are not missing, they are elsewhere
     try:
         value: Written = ADAPTERS[kind].validate_python(shaped.data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False, include_context=True)
         found.extend(_mistakes(kind, shaped, document, details))
         return None, found
+    for path in _flags_for_numbers(shaped.data, value):
+        found.append(document.mistake(shaped.place(path), "must be a number, not true or false"))
     return (None if found else value), found
+
+
+def _flags_for_numbers(data: object, value: object, path: Path = ()) -> Iterator[Path]:
+    """Where `true` was written and became 1: `tools: true` would ask for exactly one tool."""
+    if isinstance(data, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield path
+    elif (inner := mapping(data)) is not None:
+        for key, one in inner.items():
+            held = mapping(value)
+            yield from _flags_for_numbers(one, held.get(key) if held else getattr(value, key, None), (*path, key))
+    elif isinstance(value, tuple):
+        for index, (one, held) in enumerate(zip(items(data), cast("tuple[object, ...]", value), strict=False)):
+            yield from _flags_for_numbers(one, held, (*path, index))
 
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """`; did you mean 'small'?`, or what there is to choose from."""
-    close = get_close_matches(word, known, n=1, cutoff=0.6)
+    close = get_close_matches(word, known, n=1, cutoff=0.6) or get_close_matches(word.lower(), known, n=1, cutoff=0.9)
     if close:
         return f"; did you mean '{close[0]}'?"
     return f"; known: {', '.join(known)}" if known else ""

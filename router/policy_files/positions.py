@@ -107,10 +107,7 @@ def read(
     try:
         events = _events(text)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
-        where = f" ({error.context} on line {error.context_mark.line + 1})" if error.context_mark else ""
-        return None, [_at(file, place, (), f"this is not valid YAML: {error.problem}{where}")]
+        return None, [_at(file, *_unreadable(text, error))]
     except _Refused as refused:
         return None, [_at(file, refused.place, (), refused.message)]
     return _Composer(file, events, variables, free_form).document()
@@ -123,6 +120,38 @@ class _Refused(Exception):
         super().__init__(message)
         self.place = place
         self.message = message
+
+
+# What libyaml says, in an operator's words; `{line}` is where that began which the parser could not end.
+_PLAINLY = {
+    "found character that cannot start any token": "no value begins so; put the value in quotes",
+    "did not find expected '-' indicator": "this line is not indented like the list that begins on line {line}",
+    "did not find expected key": "this line is not indented like the keys that begin on line {line}",
+    "mapping values are not allowed in this context": "a second ': ' on one line, or an indentation too deep",
+    "could not find expected ':'": "this line is no key with a value; after a key stand ':' and a space",
+    "did not find expected ',' or '}'": "the { of line {line} is not closed, or a comma or quotes are missing in it",
+    "did not find expected ',' or ']'": "the [ of line {line} is not closed, or a comma is missing in it",
+    "found unexpected end of stream": "the quotes of line {line} are not closed",
+}
+
+
+def _unreadable(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, Path, str]:
+    """Where the parser gave up and why, for `_at`."""
+    mark = error.problem_mark or error.context_mark
+    began = error.context_mark.line + 1 if error.context_mark else 0
+    if mark is None:
+        return Place(1, 1), (), f"this is not valid YAML: {error.problem}"
+    place, problem = Place(mark.line + 1, mark.column + 1), str(error.problem)
+    here = [*text.split("\n"), ""][mark.line]
+    if problem == "could not find expected ':'" and error.context_mark:
+        place = Place(began, error.context_mark.column + 1)
+    if here[: mark.column + 1].strip(" -") == "\t":
+        said = "a tab stands here; YAML is indented with spaces"
+    elif "${" in here[: mark.column + 2] and problem.endswith("or '}'"):
+        said = 'inside { } a variable stands in quotes: "${NAME}"'
+    else:
+        said = _PLAINLY.get(problem, problem).replace("{line}", str(began))
+    return place, (), f"this is not valid YAML: {said}"
 
 
 def _events(text: str) -> list[yaml.Event]:

@@ -94,8 +94,10 @@ def _judge(
         mistakes.extend(references.check_groups(groups_file, names))
         warnings.extend(references.unused_deployments(groups_file))
         warnings.extend(checks.literal_keys(groups_file))
+        warnings.extend(checks.absent(groups_file))
     if scorers_file is not None:
         mistakes.extend(_scorers_file(scorers_file, scorers))
+        warnings.extend(checks.absent(scorers_file))
     for document in policy_files:
         policy, wrong = parse(Policy, shapes.policy(document), document)
         mistakes.extend(wrong)

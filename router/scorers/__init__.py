@@ -39,7 +39,12 @@ def _lexical(spec: ScorerSpec) -> Scorer:
     """Options: `artifact`, a path written by `pointsman eval train`; the shipped one when absent."""
     _known(spec.options, "artifact")
     artifact = spec.options.get("artifact")
-    return Cached(Lexical(spec.name, None if artifact is None else Path(artifact)))
+    scorer = Lexical(spec.name, None if artifact is None else Path(artifact))
+    try:
+        scorer.load()  # what cannot be read is told now, and the first request does not wait for it
+    except OSError as error:
+        raise ValueError(f"artifact: cannot read {artifact} ({error.strerror})") from error
+    return Cached(scorer)
 
 
 def _fixed(spec: ScorerSpec) -> Scorer:
@@ -129,14 +134,17 @@ SCORERS: dict[str, Callable[[ScorerSpec], Scorer]] = {
 def build(spec: ScorerSpec) -> Scorer:
     """The scorer that `spec` describes. Raises ConfigError where its kind or an option is not usable."""
     make = SCORERS.get(spec.kind)
-    path = f"scorers.{spec.name}"
     if make is None:
         known = ", ".join(SCORERS)
-        raise ConfigError([Mistake(file="", line=0, column=0, path=path, message=f"no scorer {spec.kind!r}: {known}")])
+        raise _unusable(spec, f"no scorer {spec.kind!r}: {known}")
     try:
         return make(spec)
     except (ValueError, TypeError) as e:
-        raise ConfigError([Mistake(file="", line=0, column=0, path=path, message=str(e))]) from e
+        raise _unusable(spec, str(e)) from e
+
+
+def _unusable(spec: ScorerSpec, why: str) -> ConfigError:
+    return ConfigError([Mistake(file="scorers.yaml", line=1, column=1, path=f"scorers.{spec.name}", message=why)])
 
 
 # Offline everything is waited for: a deadline would make abstentions of a slow machine.

@@ -82,6 +82,8 @@ _LETTERS = (
     ("ěřů", "cs"),
     ("ơưạảấầậếềệọốồộớờợụứừự", "vi"),
 )
+# Every language that can be told.
+LANGUAGES = tuple(sorted({*(name for _, name in _SCRIPTS), *_COMMON, *(name for _, name in _LETTERS)}))
 
 
 def _votes() -> dict[str, tuple[tuple[str, int], ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import httpx
@@ -87,6 +88,10 @@ BAD = {
     "a tag": "version: !!python/object/apply:os.getcwd []\n",
     "an alias bomb": "version: 1\na: &a [x, x]\n"
     + "".join(f"b{i}: &b{i} [*{n}, *{n}]\n" for i, n in enumerate(["a", *[f"b{k}" for k in range(24)]])),
+    "a port beyond all ports": "version: 1\ngroups: {small: {deployments: [a]}, large: {deployments: [a]}}\n"
+    'deployments: {a: {upstream: openai, base_url: "http://127.0.0.1:99999/v1", model: m}}\n',
+    "an upstream that is not installed": "version: 1\ngroups: {small: {deployments: [a]}, large: {deployments: [a]}}\n"
+    "deployments: {a: {upstream: local, path: /no/such.gguf}}\n",
     "a directory": None,
 }
 
@@ -113,6 +118,31 @@ async def test_F21_a_refused_file_changes_nothing_and_the_next_good_one_is_taken
             await put(rig, good + "# mended\n")
             assert (await rig.ask()).headers["x-pointsman-policy"] != f"default@{digest[:12]}"
             assert await gauge(rig, "pointsman_config_reload_ok") == ["pointsman_config_reload_ok 1.0"]
+
+
+async def test_a_scorer_whose_model_is_not_there_is_refused_at_its_name(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        (rig.config / "scorers.yaml").write_text("version: 1\nscorers: {difficulty: {kind: lexical, artifact: /no}}\n")
+        assert not await rig.gateway.reload()
+        assert rig.gateway.last_error is not None
+        assert "scorers.yaml:1:1: scorers.difficulty: artifact: cannot read /no" in rig.gateway.last_error
+        assert await gauge(rig, "pointsman_config_reload_ok") == ["pointsman_config_reload_ok 0.0"]
+        assert (await rig.ask()).status_code == 200
+
+
+async def test_a_pipe_among_the_files_neither_stops_a_reload_nor_the_next(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        os.mkfifo(rig.config / "pipe.yaml")
+        async with asyncio.timeout(20):
+            assert not await rig.gateway.reload()
+            (rig.config / "pipe.yaml").unlink()
+            assert await rig.gateway.reload()
 
 
 def swap(file: Path, content: str) -> None:

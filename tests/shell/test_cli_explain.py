@@ -67,10 +67,16 @@ def test_json_holds_signals_scores_decision_and_plan(tmp_path: Path) -> None:
 
 
 def test_a_scorer_that_breaks_abstains_as_in_production(tmp_path: Path) -> None:
-    scorers = "version: 1\nscorers: {difficulty: {kind: lexical, artifact: /nowhere}}\n"
+    scorers = 'version: 1\nscorers: {difficulty: {kind: remote, url: "http://127.0.0.1:1/v1", model: m}}\n'
     result = run(write(tmp_path, scorers=scorers), BODY)
     assert "score     difficulty: abstained (error)" in result.stdout.splitlines()
-    assert "the scorer difficulty failed" in result.stderr
+
+
+def test_a_scorer_that_no_gateway_would_start_with_is_told_and_exits_2(tmp_path: Path) -> None:
+    scorers = "version: 1\nscorers: {difficulty: {kind: lexical, artifact: /nowhere}}\n"
+    result = run(write(tmp_path, scorers=scorers), BODY)
+    assert result.exit_code == 2
+    assert "scorers.difficulty: artifact: cannot read /nowhere" in result.stderr
 
 
 def test_headers_that_a_policy_reads_may_be_given(tmp_path: Path) -> None:

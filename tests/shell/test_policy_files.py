@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from router.errors import ConfigError
-from router.policy_files import load
+from router.policy_files import load, review
 from router.types import Band, Pin, Policy, Price, Range, Route, ScorerSpec, ScoreRule, Timeouts, When
 from tests.support.config_files import GROUPS, POLICY, marked, messages, places, policy, route, write
 
@@ -74,7 +75,7 @@ def test_every_sugar_of_a_policy_is_understood(tmp_path: Path) -> None:
             models: [auto, auto-code]
             routes:
               - {name: stuck, when: {tool_errors: {at_least: 2}, headers: {X-Tier: [gold, silver]}}, group: large}
-              - {name: norwegian, when: {language: no, any: [{turns: 1}, {stream: true}]}, group: small,
+              - {name: norwegian, when: {tenant: no, any: [{turns: 1}, {stream: true}]}, group: small,
                  set: {max_tokens: 100}}
               - {name: difficulty, score: {scorer: difficulty, bands: [{below: 0.4, group: small}, {group: large}]}}
             default: large
@@ -85,7 +86,7 @@ def test_every_sugar_of_a_policy_is_understood(tmp_path: Path) -> None:
     )
     policy: Policy = load(folder, {}).policies["agents"]
     assert policy.routes[0].when == When(tool_errors=Range(at_least=2), headers={"x-tier": ("gold", "silver")})
-    assert policy.routes[1].when == When(language="no", any=(When(turns=1), When(stream=True)))
+    assert policy.routes[1].when == When(tenant="no", any=(When(turns=1), When(stream=True)))
     assert policy.routes[1].set == {"max_tokens": 100}
     assert policy.pin == Pin(ttl_s=5400.0, upgrade="never")
     assert policy.fallback == {"small": ("large",), "large": ("small",)}
@@ -183,11 +184,11 @@ SLOW_BOMB = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] *
 @pytest.mark.parametrize(
     ("content", "place", "message"),
     [
-        pytest.param("version: 1\nname: [a", "default.yaml:3:1: (file)", "flow sequence on line 2", id="syntax"),
+        pytest.param("version: 1\nname: [a", "default.yaml:3:1: (file)", "the [ of line 2 is not closed", id="syntax"),
         pytest.param("", "default.yaml:1:1: (file)", "is empty", id="empty"),
         pytest.param("# only a comment\n", "default.yaml:1:1: (file)", "is empty", id="comment-only"),
         pytest.param(
-            "version: 1\nname: default\nmod", "default.yaml:4:1: (file)", "simple key on line 3", id="half-written"
+            "version: 1\nname: default\nmod", "default.yaml:3:1: (file)", "no key with a value", id="half-written"
         ),
         pytest.param("- a\n- b\n", "default.yaml:1:1: (file)", "must be a mapping", id="a-list"),
         pytest.param("word\n", "default.yaml:1:1: (file)", "must be a mapping", id="a-word"),
@@ -255,6 +256,51 @@ def test_merge_keys_and_odd_keys_are_refused(tmp_path: Path) -> None:
     assert places(folder) == ["default.yaml:7:1: <<", "default.yaml:8:3: (file)"]
 
 
+# What YAML's own parser would say is of no help to somebody who does not know its grammar.
+IN_PLAIN_WORDS = {
+    "a tab": ("version: 1\nroutes:\n^\t- {name: a}\n", "a tab stands here"),
+    "an item too far left": ("routes:\n  - name: a\n  ^group: b\n", "not indented like the list that begins on line 2"),
+    "a key too far right": ("version: 1\n  name^: p\n", "an indentation too deep"),
+    "no colon": ("version: 1\n^default large\nname: p\n", "after a key stand ':' and a space"),
+    "no space behind a colon": ("version: 1\n^default:large\nname: p\n", "after a key stand ':' and a space"),
+    "no comma": ("routes: [{below: 0.5 group^: small}]\n", "a comma or quotes are missing"),
+    "quotes left open": ('name: "p\nversion: 1\n^', "the quotes of line 1 are not closed"),
+    "a variable between braces": ("a: {key: $^{KEY}}\n", 'a variable stands in quotes: "${NAME}"'),
+    "a value of a kind": ("name: ^@home\n", "put the value in quotes"),
+}
+
+
+@pytest.mark.parametrize("case", IN_PLAIN_WORDS)
+def test_what_is_not_yaml_is_told_in_plain_words_where_it_stands(tmp_path: Path, case: str) -> None:
+    content, message = IN_PLAIN_WORDS[case]
+    content, place = marked(content)
+    folder = write(tmp_path, default=content)
+    assert places(folder) == [f"default.yaml:{place}: (file)"]
+    assert message in messages(folder)
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path, kind: str) -> None:
+    folder = write(tmp_path)
+    place = folder / "pipe.yaml"
+    if kind == "a pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("/dev/zero")
+    assert places(folder) == ["pipe.yaml:1:1: (file)"]
+    assert "not a regular file" in messages(folder)
+
+
+def test_a_mistake_is_one_line_whatever_stands_in_a_name(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path, default=policy('routes: [{name: "a\\nx: 1\\e[2J", group: small}]', "examples: [{expect: b}]")
+    )
+    told = [str(one) for one in review(folder, {}).mistakes]
+    assert len(told) == 2
+    assert all(one.isprintable() for one in told)
+    assert "known: a\\nx: 1\\x1b[2J" in told[1]
+
+
 # --- keys and values -------------------------------------------------------------------------------------
 
 
@@ -303,6 +349,11 @@ KEYS_AND_VALUES = {
         route("{name: a, when: {has_images: ^maybe}, group: large}"),
         "routes[0].when.has_images",
         "must be true or false",
+    ),
+    "a flag for a number": (
+        route("{name: a, when: {any: [{turns: 1}, {tools: ^true}]}, group: large}"),
+        "routes[0].when.any[1].tools",
+        "must be a number, not true or false",
     ),
     "infinity": (
         route("{name: a, when: {turns: {at_least: ^.inf}}, group: large}"),

@@ -217,6 +217,26 @@ POLICIES = {
     ),
     "an empty any": (route("{name: a, when: {any: ^[]}, group: small}"), "routes[0].when.any", "never holds"),
     "an empty list of words": (route("{name: a, when: {tenant: ^[]}, group: small}"), "routes[0].when.tenant", "never"),
+    "a span over midnight": (
+        route("{name: a, when: {hour: ^{at_least: 22, below: 6}}, group: small}"),
+        "routes[0].when.hour",
+        "any: [{hour: {at_least: ...}}, {...}]",
+    ),
+    "half a turn": (route("{name: a, when: {turns: ^1.5}, group: small}"), "routes[0].when.turns", "a whole number"),
+    "a language that is never told": (
+        route("{name: a, when: {language: ^english}, group: small}"), "routes[0].when.language", "known: ar, bn, cs"
+    ),
+    "a language in capitals": (
+        route("{name: a, when: {language: [de, ^EN]}, group: small}"), "routes[0].when.language[1]", "mean 'en'?"
+    ),
+    "a field of the gateway's own in a route": (
+        route("{name: a, group: small, set: {^model: m}}"), "routes[0].set.model", "the gateway's own"
+    ),
+    "a number that is not finite in a band": (
+        SCORED.replace("{group: large}", "{group: large, set: {a: ^[1, {b: .inf}]}}"),
+        "routes[0].score.bands[1].set.a",
+        "not finite",
+    ),
     "no such dialect": (
         route("{name: a, when: {dialect: [chat, ^mesages]}, group: small}"),
         "routes[0].when.dialect[1]",
@@ -325,6 +345,18 @@ GROUPS_FILES = {
     "an address with a space": (
         ONE + '{upstream: openai, model: m, base_url: ^"http://a b/v1"}', "deployments.a.base_url", "no spaces"
     ),
+    "an address with a port beyond all ports": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://h:99999/v1"}', "deployments.a.base_url", "1 to 65535"
+    ),
+    "an address whose port is a word": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://h:port/v1"}', "deployments.a.base_url", "1 to 65535"
+    ),
+    "an address with half a bracket": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://[::1/v1"}', "deployments.a.base_url", "in [ ]"
+    ),
+    "an address without a host": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http:///v1"}', "deployments.a.base_url", "has no host"
+    ),
     "an openai deployment without a model": (
         AT_A + '{upstream: openai, base_url: "http://h/v1"}', "deployments.a.model", "the upstream's model name"
     ),
@@ -399,6 +431,8 @@ def test_groups_need_deployments_that_exist_each_once(tmp_path: Path) -> None:
         ("version: 1\nscorers: {difficulty: {kind: magic}}\n", "2:30: scorers.difficulty.kind"),
         ("version: 1\nscorers: {difficulty: {url: x}}\n", "2:11: scorers.difficulty.kind"),
         ("version: 1\nscorers: {difficulty: lexical}\n", "2:23: scorers.difficulty"),
+        ('version: 1\nscorers: {d: {kind: remote, url: "http://h:0/v1", model: m}}\n', "2:34: scorers.d.url"),
+        ('version: 1\nscorers: {d: {kind: remote, api_key: "a\\nb"}}\n', "2:38: scorers.d.api_key"),
         ("version: 1\nscores: {}\nscorers: {difficulty: {kind: lexical}}\n", "2:1: scores"),
     ],
 )
@@ -435,6 +469,14 @@ def test_what_is_allowed_yet_odd_is_a_warning(tmp_path: Path) -> None:
         "default.yaml:1: (file)",
     ]
     assert "sk-1" not in "".join(one.message for one in found.warnings)
+
+
+def test_a_file_that_this_machine_does_not_have_is_a_warning(tmp_path: Path) -> None:
+    groups = GROUPS.replace("deployments:\n  small-a: {", "deployments:\n  small-a: {path: /no/such.gguf, ")
+    scorers = "version: 1\nscorers: {difficulty: {kind: lexical, artifact: /no/such}}\n"
+    found = review(write(tmp_path, groups=groups, scorers=scorers), {})
+    told = [one for one in found.warnings if "not on this machine" in one.message]
+    assert [one.path for one in told] == ["deployments.small-a.path", "scorers.difficulty.artifact"]
 
 
 # --- examples --------------------------------------------------------------------------------------------
