@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
 from router.plan import Fault
-from router.types import Load
+from router.types import Config, Load, Report
 
 FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools at once
 FIRST_COOLDOWN_S = 1.0
 LONGEST_COOLDOWN_S = 10.0  # doubling from 1 s, as Envoy's ejection grows; short, since it is how late a return is seen
 LONGEST_RETRY_AFTER_S = 300.0
+CHECKS_TO_COOL = 2
+CHECKED_DOWN_S = 3.0  # renewed by each check that fails: longer than one takes
+TTFT_WEIGHT = 0.1  # of a new stream in the moving mean
+TTFT_FORGOTTEN = 30  # seconds without a stream
+_NOTHING_SAID = Report()
 KEY_COOLDOWN_S = 30.0  # our own key was refused: only the operator can mend that
 
 
@@ -30,16 +38,29 @@ class Health:
         self._failures: dict[str, int] = {}
         self._last_error: dict[str, str] = {}
         self._draining: set[str] = set()
+        self._reports: Mapping[str, Report] = {}  # replaced whole, never changed: loads share it
+        self._said: dict[str, Report] = {}  # as the deployments report it
+        self._lacking: dict[str, str] = {}  # what they do not report, in words
+        self._ttft: dict[str, tuple[float, int]] = {}  # moving mean, and how many streams since the last `publish`
+        self._quiet: dict[str, int] = {}  # how many times in a row there was none
+        self._beside: Mapping[str, frozenset[str]] = {}  # the other deployments of its groups
+        self._checked_down: dict[str, int] = {}  # failed checks in a row
 
     def load(self, now: float) -> Load:
         """What is known now, as a value: it goes into the record."""
         if not self._cooling:
-            return Load(now=now, in_flight=self._in_flight.copy())
+            return Load(now=now, in_flight=self._in_flight.copy(), reports=self._reports)
         for table in (self._cooling, self._limited):
             for name in [name for name, until in table.items() if until <= now]:
                 del table[name]
         limited = frozenset(self._limited)
-        return Load(now=now, in_flight=self._in_flight.copy(), cooling=self._cooling.copy(), limited=limited)
+        return Load(
+            now=now,
+            in_flight=self._in_flight.copy(),
+            cooling=self._cooling.copy(),
+            limited=limited,
+            reports=self._reports,
+        )
 
     def begin(self, deployment: str) -> None:
         self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
@@ -47,8 +68,12 @@ class Health:
     def end(self, deployment: str) -> None:
         self._in_flight[deployment] -= 1
 
-    def succeeded(self, deployment: str) -> None:
-        """Forget failures. A limit stands until its time: what ended now may have begun before it was told."""
+    def succeeded(self, deployment: str, ttft_s: float | None = None) -> None:
+        """Forget failures. A limit stands until its time: what ended now may have begun before it was told.
+        `ttft_s`: of a stream, how long its first content took."""
+        if ttft_s is not None:
+            mean, count = self._ttft.get(deployment, (ttft_s, 0))
+            self._ttft[deployment] = (mean + TTFT_WEIGHT * (ttft_s - mean), count + 1)
         if deployment in self._failures:
             del self._failures[deployment]
             self._last_error.pop(deployment, None)
@@ -81,6 +106,50 @@ class Health:
         if deployment not in self._draining:
             self._cooling[deployment] = until
 
+    # --- what is told once a second ---
+
+    def reported(self, deployment: str, report: Report | None, lacking: str = "") -> None:
+        """What a deployment says of its load; None where it does not answer."""
+        if lacking:
+            self._lacking[deployment] = lacking
+        else:
+            self._lacking.pop(deployment, None)
+        if report is None:
+            self._said.pop(deployment, None)
+            return
+        there = (report.running or 0.0) + (report.waiting or 0.0)
+        ours = self._in_flight.get(deployment, 0)
+        self._said[deployment] = replace(report, elsewhere=max(0.0, there - ours))
+
+    def publish(self) -> None:
+        """Put what was told since the last time into the loads to come; called once a second."""
+        for name, (mean, count) in list(self._ttft.items()):
+            quiet = self._quiet[name] = 0 if count else self._quiet.get(name, 0) + 1
+            if quiet > TTFT_FORGOTTEN:  # it may be as fast as any by now: that is found out by sending to it
+                del self._ttft[name], self._quiet[name]
+            else:
+                self._ttft[name] = (mean, 0)
+        reports = dict(self._said)
+        for name, (mean, _) in self._ttft.items():
+            if not self._beside.get(name):
+                continue  # there is nothing to weigh it against
+            reports[name] = replace(reports.get(name, _NOTHING_SAID), ttft_s=mean)
+        self._reports = reports
+
+    def checked(self, deployment: str, up: bool, now: float) -> None:
+        """The result of an active check. Two that fail in a row take a deployment out until one passes."""
+        if up:
+            if self._checked_down.pop(deployment, 0) >= CHECKS_TO_COOL and deployment not in self._draining:
+                self._warm(deployment)
+            return
+        failed = self._checked_down[deployment] = self._checked_down.get(deployment, 0) + 1
+        if failed >= CHECKS_TO_COOL:
+            self._last_error.setdefault(deployment, "check")
+            if deployment not in self._draining:
+                self._cooling[deployment] = max(now + CHECKED_DOWN_S, self._cooling.get(deployment, 0.0))
+
+    # --- the operator's switches ---
+
     def drain(self, deployment: str) -> None:
         """Send nothing new to a deployment until `undrain`."""
         self._draining.add(deployment)
@@ -96,10 +165,23 @@ class Health:
         if deployment in self._limited:
             self._cooling[deployment] = self._limited[deployment]
 
+    def use(self, config: Config) -> None:
+        """The configuration in force: what it does not have is forgotten."""
+        self.keep(config.deployments)
+        beside: dict[str, frozenset[str]] = {}
+        for group in config.groups.values():
+            for name in group.deployments:
+                beside[name] = beside.get(name, frozenset()).union(group.deployments) - {name}
+        self._beside = beside
+
     def keep(self, deployments: Iterable[str]) -> None:
         """Forget every deployment not named here."""
         names = set(deployments)
-        for table in (self._cooling, self._limited, self._failures, self._last_error):
+        tables: tuple[dict[str, Any], ...] = (
+            *(self._cooling, self._limited, self._failures, self._last_error),
+            *(self._said, self._lacking, self._ttft, self._quiet, self._checked_down),
+        )
+        for table in tables:
             for gone in table.keys() - names:
                 del table[gone]
         for gone in [name for name, count in self._in_flight.items() if name not in names and count == 0]:
@@ -107,7 +189,7 @@ class Health:
         self._draining &= names
 
     def view(self, now: float) -> Mapping[str, Mapping[str, Any]]:
-        """For the admin port: deployment -> in_flight, cooling_s, failures, last_error, draining, up."""
+        """For the admin port: what `of` says of each deployment."""
         names = {*self._in_flight, *self._cooling, *self._failures, *self._draining}
         return {name: self.of(name, now) for name in names}
 
@@ -121,4 +203,6 @@ class Health:
             "last_error": self._last_error.get(name),
             "draining": draining,
             "up": not cooling,
+            "load": None if (report := self._reports.get(name)) is None else to_builtins(report),
+            "load_lacks": self._lacking.get(name),
         }

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from router import __version__, errors, record
 from router.policy import ASKED, largest_edge
 from router.record import OTHER
-from router.types import Abstain, Config, Dialect, Outcome, Record, Score
+from router.types import Abstain, Config, Dialect, Outcome, Record, Report, Score
 from router.wire import fields
 
 NONE = "none"
@@ -237,13 +237,11 @@ class Metrics:
     def deployment_up(self, deployment: str, up: bool) -> None:
         self._up[_known(deployment, self._names.deployments)] = up
 
-    def queue_depth(self, deployment: str, waiting: float) -> None:
-        """Requests that wait inside the deployment, as it reports them."""
-        self._queue_depth[_known(deployment, self._names.deployments)] = waiting
-
-    def kv_usage(self, deployment: str, share: float) -> None:
-        """Share of the KV cache in use, 0 to 1, as the deployment reports it."""
-        self._kv_usage[_known(deployment, self._names.deployments)] = share
+    def reports(self, reports: Mapping[str, Report]) -> None:
+        """What deployments say of their load; those that say nothing have no samples."""
+        known = {n: report for n, report in reports.items() if n in self._names.deployments}
+        self._queue_depth = {n: r.waiting for n, r in known.items() if r.waiting is not None}
+        self._kv_usage = {n: r.kv for n, r in known.items() if r.kv is not None}
 
     def threshold(self, policy: str, route: str, value: float) -> None:
         """The cut in force, when it has moved from the one in the file."""

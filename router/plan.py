@@ -35,6 +35,8 @@ MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
 PROBE_FAILED_S = 5.0
 PROBE_LIMITED_S = 0.5
 _BUSY_RETRY_S = 1.0  # Retry-After where all are at their limit: a slot frees with any answer that ends
+_KV_FULL = 0.9  # share from which engines begin to preempt
+_TTFT_FLOOR_S = 0.05  # times below are all equally good
 _OVERESTIMATE = 2  # the token estimate may be this much too high
 
 # These APIs are translated into one another; the others are served where they are spoken.
@@ -72,7 +74,7 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
     seen = _standing(decision, policy, config, load, signals) or survey(decision, policy, config, load, signals)
     targets: list[Target] = []
     for group, names in seen.able:
-        ordered = names if len(names) == 1 else _least_busy(names, load.in_flight, draw)
+        ordered = names if len(names) == 1 else _in_order(names, load, draw)
         preferred = decision.deployment
         if preferred is not None and group == decision.group and preferred in names:
             ordered = (preferred, *(name for name in ordered if name != preferred))
@@ -220,7 +222,42 @@ def _refusal(bar: Bar, name: str, group: str, deployment: Deployment | None, loa
     return Refusal(deployment=name, group=group, bar=bar, reason=reason, wait_s=wait_s)
 
 
-def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, int], draw: float) -> tuple[str, ...]:
+def _in_order(names: tuple[str, ...], load: Load, draw: float) -> tuple[str, ...]:
+    """Least busy first. Where more than two are weighed by what their engines report, which is up to a second old, the
+    better of two drawn by chance goes first: what was least busy then would get all requests of the next second."""
+    if not load.reports or load.reports.keys().isdisjoint(names):
+        return _least_busy(names, load.in_flight, draw)
+    reports = [report for name in names if (report := load.reports.get(name)) is not None]
+    fastest = min([report.ttft_s for report in reports if report.ttft_s is not None], default=0.0)
+    costs = {name: cost(name, load, fastest) for name in names}
+    ordered = _least_busy(names, costs, draw)
+    if len(names) <= 2 or all(report.running is None and report.waiting is None for report in reports):
+        return ordered
+    drawn = _least_busy(names, {}, draw)[:2]
+    first = min(drawn, key=ordered.index)
+    return (first, *[name for name in ordered if name != first])
+
+
+def cost(name: str, load: Load, fastest_s: float) -> float:
+    """How busy a deployment is with one more request: those in flight from here and from elsewhere, and those that
+    wait once more; doubled while its KV cache is nearly full, and for every doubling past the first of its time to the
+    first token over the fastest. A smaller difference of times may as well be the prompts'."""
+    busy = 1.0 + max(0, load.in_flight.get(name, 0))
+    report = load.reports.get(name)
+    if report is None:
+        return busy
+    busy += report.elsewhere + (report.waiting or 0.0)
+    if report.kv is not None and report.kv >= _KV_FULL:
+        busy *= 2
+    if report.ttft_s is not None:
+        slower = report.ttft_s / max(fastest_s, _TTFT_FLOOR_S)
+        while slower >= 4:
+            slower /= 2
+            busy *= 2
+    return busy
+
+
+def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, float], draw: float) -> tuple[str, ...]:
     """Fewest in flight first. Ties stand in a random order drawn from the one number, every order equally likely."""
     if len(names) == 2:  # the common case, in a fifth of the time
         one, two = names

@@ -105,7 +105,7 @@ class Relay:
                     ttft_s=flight.attempt_ttft_s,
                 )
             )
-            self._judge(deployment, error)
+            self._judge(deployment, error, flight.attempt_ttft_s if stream else None)
 
     def _left_out(self, flight: Flight, deployment: Deployment) -> None:
         """Notes which parts of the request this deployment is not told, and counts them."""
@@ -124,10 +124,10 @@ class Relay:
         if dropped:
             self._metrics.dropped(flight.request.dialect, dropped)
 
-    def _judge(self, deployment: Deployment, error: PointsmanError | None) -> None:
+    def _judge(self, deployment: Deployment, error: PointsmanError | None, ttft_s: float | None) -> None:
         """Tell health how the attempt ended. A client's mistake or leave says nothing of the deployment."""
         if error is None:
-            self._health.succeeded(deployment.name)
+            self._health.succeeded(deployment.name, ttft_s)
         elif (fault := fault_of(error)) in COUNTED:
             self._health.failed(deployment.name, fault, error, asyncio.get_running_loop().time())
 

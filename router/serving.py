@@ -30,6 +30,7 @@ from router.flight import Snapshot
 from router.front import Front, tick
 from router.health import Health
 from router.metrics import Metrics
+from router.reports import Reports
 from router.service import Service
 from router.steering import Steering
 from router.trials import Trials
@@ -67,6 +68,7 @@ class Gateway:
         self.draining = False
         self.ready = False  # local models have loaded
         self.health = Health()
+        self.reports = Reports(self.health)
         self.config_ok = True
         self.last_error: str | None = None
         self._reloading = asyncio.Lock()
@@ -89,6 +91,8 @@ class Gateway:
         sessions = store.build(self.options.redis or config.store)
         self.service = Service(snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
         self.metrics.config(snapshot.generation, ok=True)
+        self.health.use(config)
+        self.reports.use(config)
         await self._keep("start")
 
     @property
@@ -129,7 +133,8 @@ class Gateway:
                 return self._refused("the files could not be put in force; the log has the reason")
             logs.redact(config)
             self.service.snapshot = new
-            self.health.keep(config.deployments)
+            self.health.use(config)
+            self.reports.use(config)
             self.config_ok, self.last_error = True, None
             self.metrics.config(new.generation, ok=True, current=config)
             self.steering.use(config)
@@ -163,15 +168,17 @@ class Gateway:
             both.create_task(self._steer())
 
     async def _steer(self) -> None:
-        """Once a second: move thresholds that should move, and judge canaries that are due."""
+        """Once a second: move thresholds that should move, judge canaries that are due, weigh deployments anew."""
         while True:
             await asyncio.sleep(STEER_S)
+            self.health.publish()
             self.steering.look()
             self.trials.look()
 
     async def close(self) -> None:
         for task in self._retiring:
             task.cancel()
+        await self.reports.aclose()
         await snapshots.close(self.snapshot)
         await self.service.store.aclose()
         await self.recorder.aclose()

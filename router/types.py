@@ -200,6 +200,16 @@ class Decision(Struct, frozen=True, kw_only=True, gc=False):
     check: Check | None = None  # escalated: the check that failed, or could not tell
 
 
+class Report(Struct, frozen=True, kw_only=True, gc=False):
+    """How busy one deployment is beyond what `in_flight` tells; None = it does not say, or nothing is known."""
+
+    running: float | None = None  # requests that it works on, anybody's
+    waiting: float | None = None  # requests that wait inside it
+    kv: float | None = None  # share of its KV cache in use
+    elsewhere: float = 0.0  # of those running and waiting, the ones that did not come through this gateway
+    ttft_s: float | None = None  # moving mean of the streams served lately
+
+
 class Load(Struct, frozen=True, kw_only=True, gc=False):
     """What is known at one moment of deployments, and of thresholds; `now` is monotonic seconds."""
 
@@ -207,6 +217,7 @@ class Load(Struct, frozen=True, kw_only=True, gc=False):
     in_flight: Mapping[str, int] = {}
     cooling: Mapping[str, float] = {}  # deployment -> monotonic time until which it should not be tried
     limited: frozenset[str] = frozenset()  # those of `cooling` that asked for it (429), not those that failed
+    reports: Mapping[str, Report] = {}  # as of the last second; only deployments of which something is known
     cuts: Mapping[str, Cut] = {}  # by route of the policy that decides; only those that moved
 
 
@@ -575,6 +586,8 @@ class Deployment:
     price: Price | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     max_in_flight: int | None = None
+    metrics_url: str = ""  # Prometheus text with its load; "/metrics" stands at the origin of base_url; "" = not asked
+    health_url: str = ""  # answers 200 while it can serve; likewise
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
     adapt: Adapt = field(default_factory=Adapt)
     partition: Partition | None = None

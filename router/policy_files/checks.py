@@ -93,6 +93,12 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
         yield document.mistake((*base, "api_key"), _NO_HEADER)
     if not deployment.dialects:
         yield document.mistake((*base, "dialects"), "must list at least one dialect, such as chat")
+    for name in ("metrics_url", "health_url"):
+        url: str = getattr(deployment, name)
+        if url and deployment.upstream != "openai":
+            yield document.mistake((*base, name), "only an openai deployment is asked", at_key=True)
+        elif url and (not url.startswith(("/", "http://", "https://")) or not url.isprintable() or " " in url):
+            yield document.mistake((*base, name), "must be a path such as /metrics, or begin with http:// or https://")
     for name in ("context_window", "max_in_flight"):
         value: int | None = getattr(deployment, name)
         if value is not None and value < 1:

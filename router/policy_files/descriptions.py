@@ -151,6 +151,8 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "price": "US dollars per million tokens.",
         "timeouts": "Four clocks, in seconds.",
         "max_in_flight": "Requests at a time; more go elsewhere.",
+        "metrics_url": "Where it reports its load, asked once a second: /metrics, or a URL. Left out: not asked.",
+        "health_url": "What answers 200 while it can serve, asked once a second: /health, or a URL.",
         "set": "Request fields to override at this deployment; null removes one.",
         "adapt": "What this chat server takes otherwise than OpenAI's API does.",
         "partition": "The cluster nodes that this deployment occupies.",

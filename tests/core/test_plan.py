@@ -28,7 +28,7 @@ from router.errors import (
 )
 from router.plan import COUNTED, MAX_ATTEMPTS, after, fault_of, overflows, plan, refused_as
 from router.policy import Asked
-from router.types import Attempt, Config, Decision, Deployment, Group, Load, Plan, Policy, Signals, Target
+from router.types import Attempt, Config, Decision, Deployment, Group, Load, Plan, Policy, Report, Signals, Target
 
 POLICY = Policy(name="p", models=("auto",), default="large", fallback={"small": ("large",), "large": ("small",)})
 ALONE = replace(POLICY, fallback={})
@@ -522,3 +522,52 @@ def test_a_decision_that_stays_has_no_target_elsewhere():
             assert {t.group for t in made.targets} <= {"eu"}
             if not made.targets:
                 assert refused_as(kept, policy, known, load, signals, made).status in (400, 503)
+
+
+# --- weighing by what deployments report -----------------------------------------------------------------
+
+THREE = config({"large": ("l1", "l2", "l3")})
+
+
+def planned(load: Load, draw: float = 0.3, of: Config = TWO) -> list[str]:
+    return order(plan(to("large"), ALONE, of, load, Signals(), draw))
+
+
+@pytest.mark.parametrize(
+    "worse",
+    [
+        Report(waiting=1),
+        Report(elsewhere=1),
+        Report(kv=0.95),
+        Report(ttft_s=1.0),
+    ],
+)
+def test_a_deployment_that_reports_to_be_busier_comes_second(worse: Report) -> None:
+    for draw in (0.0, 0.3, 0.7, 0.99):
+        assert planned(Load(reports={"l1": worse, "l2": Report(ttft_s=0.1)}), draw) == ["l2", "l1"]
+
+
+def test_a_slower_deployment_is_used_once_the_faster_one_has_its_share() -> None:
+    load = Load(in_flight={"l2": 8}, reports={"l1": Report(ttft_s=0.8), "l2": Report(ttft_s=0.1)})
+    assert planned(load) == ["l1", "l2"]
+
+
+def test_small_differences_of_time_leave_ties_even() -> None:
+    load = Load(reports={"l1": Report(ttft_s=0.3), "l2": Report(ttft_s=0.1)})
+    firsts = Counter(planned(load, n / 100)[0] for n in range(100))
+    assert firsts == {"l1": 50, "l2": 50}
+
+
+def test_of_more_than_two_the_better_of_two_drawn_goes_first_and_never_the_busiest() -> None:
+    """Everybody sees the same numbers of a second ago; all would go to the same one."""
+    waiting = {"l1": 0.0, "l2": 1.0, "l3": 2.0}
+    load = Load(reports={name: Report(waiting=n) for name, n in waiting.items()})
+    firsts = Counter(planned(load, n / 600, THREE)[0] for n in range(600))
+    assert firsts["l3"] == 0
+    assert firsts["l1"] == pytest.approx(400, abs=6)
+    assert firsts["l2"] == pytest.approx(200, abs=6)
+
+
+def test_in_flight_alone_is_exact_and_chooses_the_least_busy_of_all() -> None:
+    load = Load(in_flight={"l1": 2, "l2": 1}, reports={"l1": Report(ttft_s=0.1)})
+    assert {planned(load, n / 50, THREE)[0] for n in range(50)} == {"l3"}

@@ -24,6 +24,7 @@ from router.types import (
     Group,
     Policy,
     Record,
+    Report,
     Route,
     Score,
     ScoreRule,
@@ -115,8 +116,7 @@ def used() -> Metrics:
     metrics.dropped("chat", ["seed"])
     metrics.in_flight("small-a", 1)
     metrics.deployment_up("small-a", True)
-    metrics.queue_depth("small-a", 3)
-    metrics.kv_usage("small-a", 0.5)
+    metrics.reports({"small-a": Report(waiting=3, kv=0.5)})
     metrics.canary("default", "default", 0.05)
     metrics.canary_difference("default", "error_rate", 0.01, -0.02, 0.03)
     metrics.quality("default", "difficulty", -0.01, -0.03, 0.01)
