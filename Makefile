@@ -84,8 +84,9 @@ clean: ## remove .venv and caches
 	@.venv/uv/bin/python -m pip --disable-pip-version-check install --quiet $(UV)
 	@touch $@
 
-# One BLAS thread and one fixed kernel, so that the bytes do not depend on the machine.
-EXACTLY := OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell OMP_NUM_THREADS=1
+# One BLAS thread, one fixed kernel and none of numpy's wider loops, so that the bytes do not depend on the machine.
+EXACTLY := OPENBLAS_NUM_THREADS=1 OPENBLAS_CORETYPE=Haswell OMP_NUM_THREADS=1 \
+	NPY_DISABLE_CPU_FEATURES="X86_V4 AVX512_ICL AVX512_SPR"
 
 .PHONY: artifacts quality
 artifacts: .venv/dev.stamp ## train the shipped scorers anew; the same bytes from the same data
