@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
 from router.plan import Fault
+from router.seams import Others
 from router.types import Config, Load, Report
 
 FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools at once
@@ -45,22 +46,41 @@ class Health:
         self._quiet: dict[str, int] = {}  # how many times in a row there was none
         self._beside: Mapping[str, frozenset[str]] = {}  # the other deployments of its groups
         self._checked_down: dict[str, int] = {}  # failed checks in a row
+        self._elsewhere: Mapping[str, int] = {}  # calls in flight at other replicas
+        self._cooling_elsewhere: dict[str, float] = {}  # until when other replicas let a deployment cool
+        self._limited_elsewhere: frozenset[str] = frozenset()
 
     def load(self, now: float) -> Load:
         """What is known now, as a value: it goes into the record."""
-        if not self._cooling:
-            return Load(now=now, in_flight=self._in_flight.copy(), reports=self._reports)
-        for table in (self._cooling, self._limited):
+        in_flight = self._in_flight.copy()
+        for name, count in self._elsewhere.items():
+            in_flight[name] = in_flight.get(name, 0) + count
+        if not self._cooling and not self._cooling_elsewhere:
+            return Load(now=now, in_flight=in_flight, reports=self._reports)
+        for table in (self._cooling, self._limited, self._cooling_elsewhere):
             for name in [name for name, until in table.items() if until <= now]:
                 del table[name]
-        limited = frozenset(self._limited)
-        return Load(
-            now=now,
-            in_flight=self._in_flight.copy(),
-            cooling=self._cooling.copy(),
-            limited=limited,
-            reports=self._reports,
-        )
+        cooling, limited = self._cooling.copy(), frozenset(self._limited)
+        for name, until in self._cooling_elsewhere.items():
+            cooling[name] = max(until, cooling.get(name, 0.0))
+        if self._limited_elsewhere:
+            limited |= self._limited_elsewhere & self._cooling_elsewhere.keys()
+        return Load(now=now, in_flight=in_flight, cooling=cooling, limited=limited, reports=self._reports)
+
+    def presence(self, now: float) -> tuple[dict[str, int], dict[str, float], tuple[str, ...]]:
+        """What other replicas are told: calls in flight, seconds of cooldowns, which of these are limits. Draining is
+        this process's own."""
+        cooling = {
+            name: until - now for name, until in self._cooling.items() if now < until and name not in self._draining
+        }
+        in_flight = {name: count for name, count in self._in_flight.items() if count > 0}
+        return in_flight, cooling, tuple(name for name in self._limited if name in cooling)
+
+    def meet(self, others: Others, now: float) -> None:
+        """Take what other replicas told, in place of what they told before."""
+        self._elsewhere = others.in_flight
+        self._cooling_elsewhere = {name: now + left_s for name, left_s in others.cooling.items()}
+        self._limited_elsewhere = others.limited
 
     def begin(self, deployment: str) -> None:
         self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
@@ -194,11 +214,11 @@ class Health:
         return {name: self.of(name, now) for name in names}
 
     def of(self, name: str, now: float) -> Mapping[str, Any]:
-        cooling = self._cooling.get(name, 0.0) > now
-        draining = name in self._draining
+        until = max(self._cooling.get(name, 0.0), self._cooling_elsewhere.get(name, 0.0))
+        cooling, draining = until > now, name in self._draining
         return {
             "in_flight": self._in_flight.get(name, 0),
-            "cooling_s": round(self._cooling[name] - now, 3) if cooling and not draining else 0.0,
+            "cooling_s": round(until - now, 3) if cooling and not draining else 0.0,
             "failures": self._failures.get(name, 0),
             "last_error": self._last_error.get(name),
             "draining": draining,

@@ -87,6 +87,11 @@ def hide(values: Iterable[str]) -> None:
     _hidden = tuple(sorted({*_hidden, *found}, key=lambda v: (-len(v), v)))
 
 
+def hide_url(url: str | None) -> None:
+    """Hides the password and query of a URL that is not in the configuration."""
+    hide(_in_url(url or ""))
+
+
 def secrets(config: Config) -> Iterator[str]:
     """Every secret value of a configuration: keys, passwords and queries of URLs, options that are named so."""
     for deployment in config.deployments.values():

@@ -104,15 +104,16 @@ async def session(store: Store, flight: Flight) -> Session | None:
 async def _maker(store: Store, flight: Flight) -> Session | None:
     request, caller = flight.request, flight.caller
     carried = tokens(request.dialect, request.body)
-    for token in carried[: -_NEWEST - 1 : -1]:
-        made = await store.session(_key(caller, token))
-        if made is not None:
-            makers = await _makers(store, caller, carried) if made.mixed else {}
-            flight.carried = Carried(tokens=tuple(carried), maker=made.deployment or "", makers=makers)
-            holds = "reasoning" if request.dialect == "responses" else "thoughts"
-            known = made.deployment in flight.snapshot.config.deployments
-            return replace(made, holds=holds) if known else None
-    return None
+    if not carried:
+        return None
+    made = await store.session(*[_key(caller, token) for token in carried[: -_NEWEST - 1 : -1]])
+    if made is None:
+        return None
+    makers = await _makers(store, caller, carried) if made.mixed else {}
+    flight.carried = Carried(tokens=tuple(carried), maker=made.deployment or "", makers=makers)
+    holds = "reasoning" if request.dialect == "responses" else "thoughts"
+    known = made.deployment in flight.snapshot.config.deployments
+    return replace(made, holds=holds) if known else None
 
 
 async def _keeper(store: Store, previous: str, caller: Caller, config: Config) -> Session | None:
@@ -136,12 +137,10 @@ def _home(made: Session, config: Config) -> str | None:
 
 
 async def _makers(store: Store, caller: Caller, carried: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for token in carried[-_MOST:]:
-        made = await store.session(_key(caller, token))
-        if made is not None and made.deployment is not None:
-            found[token] = made.deployment
-    return found
+    newest = carried[-_MOST:]
+    made = await store.sessions(*[_key(caller, token) for token in newest])
+    pairs = zip(newest, made, strict=True)
+    return {token: one.deployment for token, one in pairs if one is not None and one.deployment is not None}
 
 
 def _key(caller: Caller, token: str) -> str:

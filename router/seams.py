@@ -113,12 +113,47 @@ class Upstream(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Store(Protocol):
-    """What requests of one conversation or one deployment share."""
+class Presence(Struct, frozen=True, kw_only=True):
+    """What one gateway process tells the others that share its store, several times a second."""
 
-    async def session(self, session_id: str) -> Session | None: ...
+    replica: str
+    digest: str  # of the configuration in force
+    generation: int
+    in_flight: Mapping[str, int] = {}  # by deployment; counts as long as the replica is heard of
+    cooling: Mapping[str, float] = {}  # deployment -> seconds left
+    limited: tuple[str, ...] = ()  # those of `cooling` that asked for it
+
+
+class Others(Struct, frozen=True, kw_only=True):
+    """What the others told, together."""
+
+    told: tuple[Presence, ...] = ()
+    in_flight: Mapping[str, int] = {}  # sums
+    cooling: Mapping[str, float] = {}  # the longest
+    limited: frozenset[str] = frozenset()
+
+
+class Store(Protocol):
+    """What requests of one conversation, and the replicas of a gateway, share."""
+
+    @property
+    def errors(self) -> int:
+        """Calls that failed since the start."""
+        ...
+
+    async def session(self, *ids: str) -> Session | None:
+        """The first that is known of several ids for one conversation. Raises ConnectionError."""
+        ...
+
+    async def sessions(self, *ids: str) -> Sequence[Session | None]:
+        """What is known of each. Raises ConnectionError."""
+        ...
 
     async def touch(self, session: Session, ttl_s: float) -> None: ...
+
+    async def meet(self, mine: Presence) -> Others | None:
+        """Tell the others, and hear of them; None where nothing is shared. Raises ConnectionError."""
+        ...
 
     async def aclose(self) -> None: ...
 

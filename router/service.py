@@ -194,12 +194,9 @@ class Service:
     async def _session(self, conversation: signals.Conversation) -> Session | None:
         """What the store remembers of the conversation, under any key that it may have been kept by."""
         try:
-            for key in conversation.known:
-                if (session := await self.store.session(key)) is not None:
-                    return session
+            return await self.store.session(*conversation.known)
         except ConnectionError:
-            pass  # the store counts its own failures; the request goes on without a pin
-        return None
+            return None  # the store counts its own failures; the request goes on without a pin
 
     async def _score(self, flight: Flight, name: str, prompt: Prompt) -> Score | Abstain:
         """One scorer's answer. A scorer that is missing or breaks abstains: the policy's default serves."""

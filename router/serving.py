@@ -13,8 +13,9 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import click
@@ -31,6 +32,7 @@ from router.front import Front, tick
 from router.health import Health
 from router.metrics import Metrics
 from router.reports import Reports
+from router.seams import Presence
 from router.service import Service
 from router.steering import Steering
 from router.trials import Trials
@@ -39,6 +41,7 @@ log = logging.getLogger("pointsman.serving")
 
 PRE_STOP_S = 3.0  # the listener stays open this long after SIGTERM, until load balancers have seen /readyz
 STEER_S = 1.0
+MEET_S = 0.25  # so late does a replica know what another one found
 DRAIN_S = 600.0  # streams in flight may take this long
 
 
@@ -69,6 +72,8 @@ class Gateway:
         self.ready = False  # local models have loaded
         self.health = Health()
         self.reports = Reports(self.health)
+        self.replica = f"{socket.gethostname()}-{os.getpid()}-{token_hex(3)}"
+        self.others: Sequence[Presence] = ()  # what the replicas told that share the store
         self.config_ok = True
         self.last_error: str | None = None
         self._reloading = asyncio.Lock()
@@ -79,7 +84,10 @@ class Gateway:
         """Load, build and connect everything. Raises ConfigError."""
         config = policy_files.load(self.options.config)
         logs.redact(config)
+        logs.hide_url(self.options.redis)
         self.metrics = Metrics(config)
+        given = self.options.redis
+        sessions = store.build(given, file="serve", path="--redis") if given else store.build(config.store)
         folder = state.folder(self.options.state)
         self.recorder = records.open_recorder(folder)
         snapshot = await snapshots.build(config, None)
@@ -88,11 +96,11 @@ class Gateway:
         self.steering.use(config)
         self.trials = Trials(self.metrics, self.changes)
         self.trials.use(config)
-        sessions = store.build(self.options.redis or config.store)
         self.service = Service(snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
         self.metrics.config(snapshot.generation, ok=True)
         self.health.use(config)
         self.reports.use(config)
+        self.metrics.count("store_errors", lambda: sessions.errors)
         await self._keep("start")
 
     @property
@@ -132,6 +140,8 @@ class Gateway:
                 log.exception("reload failed")
                 return self._refused("the files could not be put in force; the log has the reason")
             logs.redact(config)
+            if config.store != old.config.store and self.options.redis is None:
+                log.warning("`store` is another one now: that takes a restart")
             self.service.snapshot = new
             self.health.use(config)
             self.reports.use(config)
@@ -166,6 +176,29 @@ class Gateway:
         async with asyncio.TaskGroup() as both:
             both.create_task(policy_files.watch(self.options.config, self.reload))
             both.create_task(self._steer())
+            both.create_task(self._meet())
+
+    async def _meet(self) -> None:
+        """Tell the replicas that share the store of this one's load and cooldowns, and take theirs."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            snapshot = self.snapshot
+            in_flight, cooling, limited = self.health.presence(clock())
+            mine = Presence(
+                replica=self.replica,
+                digest=snapshot.config.digest,
+                generation=snapshot.generation,
+                in_flight=in_flight,
+                cooling=cooling,
+                limited=limited,
+            )
+            with contextlib.suppress(ConnectionError):  # the store counts and tells
+                others = await self.service.store.meet(mine)
+                if others is None:
+                    return
+                self.others = others.told
+                self.health.meet(others, clock())
+            await asyncio.sleep(MEET_S)
 
     async def _steer(self) -> None:
         """Once a second: move thresholds that should move, judge canaries that are due, weigh deployments anew."""

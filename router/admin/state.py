@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from router.flight import Snapshot
 from router.health import Health
 from router.metrics import Metrics
 from router.records import SqlRecorder
+from router.seams import Presence
 from router.steering import Steering
 from router.trials import Trials
 
@@ -19,6 +21,7 @@ class AdminState(Protocol):
     draining: bool
     config_ok: bool  # False while the last change of the files is refused
     last_error: str | None  # why it is
+    others: Sequence[Presence]  # the replicas that share the store, as they told of themselves
     metrics: Metrics
     health: Health
     recorder: SqlRecorder

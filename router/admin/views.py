@@ -28,6 +28,7 @@ def config(state: AdminState) -> dict[str, Any]:
         "thresholds": state.steering.view(),
         "canaries": state.trials.view(),
         "workers": [{"pid": os.getpid(), "digest": current.digest, "generation": snapshot.generation}],
+        "replicas": [{"replica": of.replica, "digest": of.digest, "generation": of.generation} for of in state.others],
     }
 
 

@@ -17,7 +17,7 @@ import click
 @click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
 @click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
-@click.option("--redis", metavar="URL", help="Share sessions there. Not built yet: refused.")
+@click.option("--redis", metavar="URL", help="Share state there: redis://[:PASSWORD@]HOST:PORT/DB.")
 def command(
     config: Path,
     host: str,

@@ -1,4 +1,5 @@
-"""Where sessions live and limits are counted. `STORES` and `LIMITERS` list the kinds by the URL's scheme."""
+"""Where sessions live, limits are counted and replicas hear of each other: in `memory`, or in `redis` over a `link`
+that is bounded and broken off when it fails. `STORES` and `LIMITERS` list the kinds by the URL's scheme."""
 
 from __future__ import annotations
 
@@ -22,29 +23,41 @@ def _memory_limits(url: str) -> Limiter:
     return MemoryLimiter()
 
 
+def _redis(url: str) -> Store:
+    try:
+        from router.store.redis import RedisStore
+    except ImportError:
+        raise ValueError("a Redis store needs the package redis: pip install 'pointsman[redis]'") from None
+    return RedisStore(url)
+
+
 STORES: Mapping[str, Callable[[str], Store]] = {
     "memory": _memory,
+    "redis": _redis,
+    "rediss": _redis,
+    "unix": _redis,
 }
 LIMITERS: Mapping[str, Callable[[str], Limiter]] = {
     "memory": _memory_limits,
 }
 
 
-def build(url: str | None) -> Store:
-    """The store that `store:` names; None is memory. Raises `ConfigError` for a scheme that no kind has."""
-    return _made(STORES, url)
+def build(url: str | None, *, file: str = "groups.yaml", path: str = "store") -> Store:
+    """The store at a URL; None is memory. Raises `ConfigError`, which names `file` and `path` as its place."""
+    return _made(STORES, url, file, path)
 
 
-def limiter(url: str | None) -> Limiter:
+def limiter(url: str | None, *, file: str = "groups.yaml", path: str = "store") -> Limiter:
     """The limiter that goes with the store of this URL. Raises `ConfigError` as `build` does."""
-    return _made(LIMITERS, url)
+    return _made(LIMITERS, url, file, path)
 
 
-def _made(kinds: Mapping[str, Callable[[str], Kind]], url: str | None) -> Kind:
+def _made(kinds: Mapping[str, Callable[[str], Kind]], url: str | None, file: str, path: str) -> Kind:
     url = url if url is not None else "memory:"
     scheme = urlsplit(url).scheme
-    make = kinds.get(scheme)
-    if make is None:
-        message = f"no store of kind {scheme!r}; there is {', '.join(sorted(kinds))}"
-        raise ConfigError([Mistake(file="groups.yaml", line=1, column=1, path="store", message=message)])
-    return make(url)
+    try:
+        if scheme not in kinds:
+            raise ValueError(f"no store of kind {scheme!r}; there is {', '.join(sorted(kinds))}")
+        return kinds[scheme](url)
+    except ValueError as error:
+        raise ConfigError([Mistake(file=file, line=1, column=1, path=path, message=str(error))]) from None

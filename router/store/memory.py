@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+from router.seams import Presence
 from router.types import Session
 
 
@@ -19,12 +20,23 @@ class MemoryStore:
     One session takes about 600 bytes, so the default bound is about 60 MB. `clock` is monotonic seconds.
     """
 
+    errors = 0  # memory does not fail
+
     def __init__(self, *, limit: int = 100_000, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = limit
         self._clock = clock
         self._sessions: OrderedDict[str, tuple[Session, float]] = OrderedDict()  # longest unused first
 
-    async def session(self, session_id: str) -> Session | None:
+    async def session(self, *ids: str) -> Session | None:
+        for session_id in ids:
+            if (session := self._known(session_id)) is not None:
+                return session
+        return None
+
+    async def sessions(self, *ids: str) -> list[Session | None]:
+        return [self._known(session_id) for session_id in ids]
+
+    def _known(self, session_id: str) -> Session | None:
         found = self._sessions.get(session_id)
         if found is None:
             return None
@@ -34,6 +46,13 @@ class MemoryStore:
             return None
         self._sessions.move_to_end(session_id)
         return session
+
+    def items(self) -> list[tuple[Session, float]]:
+        """Every session, and the clock's time until which it is kept."""
+        return list(self._sessions.values())
+
+    async def meet(self, mine: Presence) -> None:
+        """There is nobody else."""
 
     async def touch(self, session: Session, ttl_s: float) -> None:
         now = self._clock()

@@ -23,6 +23,7 @@ from router.errors import ConfigError
 from router.health import Health
 from router.metrics import Metrics
 from router.records import Feedback, SqlRecorder
+from router.seams import Presence
 from router.steering import Steering
 from router.trials import Trials
 from router.types import Attempt, Config, Decision, Deployment, Group, Policy, Record, Score, Timing, Usage
@@ -58,6 +59,7 @@ class Gateway:
         self.draining = False
         self.config_ok = True
         self.last_error: str | None = None
+        self.others: tuple[Presence, ...] = ()
         self.next: Config | None = None  # what the files hold; None = they are refused
         self.snapshot = Snapshot(CONFIG, 1)
         self.metrics = Metrics(CONFIG)

@@ -1,0 +1,107 @@
+"""The way to Redis: every call bounded in time, failures counted and told of once an outage, and a breaker.
+
+Below the place where failures are swallowed, so that none is taken for a success. What is kept there is `redis`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+from redis.asyncio import Redis
+from redis.asyncio.connection import BlockingConnectionPool
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+T = TypeVar("T")
+
+log = logging.getLogger("pointsman.store")
+
+BOUND_S = 0.05  # what a request may wait for one call
+CONNECT_S = 1.0  # while nothing waits: connect, greet and authenticate
+FAILURES = 3  # in a row; then nothing is asked until a probe was answered in time
+PROBE_S = 1.0
+# uvloop says RuntimeError where a connection was lost before what is written to it.
+FAULTS = (RedisError, OSError, TimeoutError, RuntimeError)
+CONNECTIONS = 16  # a Redis that hangs holds no more sockets than this
+
+
+class Link:
+    """One Redis. Raises ValueError for a URL that names none. Used on one event loop."""
+
+    def __init__(self, url: str, *, bound_s: float, probe_s: float) -> None:
+        self.errors = 0  # calls that failed; those that the breaker spared are none
+        self._bound_s = bound_s
+        self._probe_s = probe_s
+        self._failures = 0
+        self._up = asyncio.Event()
+        self._up.set()
+        self._probing: asyncio.Task[None] | None = None
+        # RESP2 spares a connection's first calls one round trip; one retry owner, and it is not this library.
+        pool_of: Callable[..., Any] = cast(Any, BlockingConnectionPool).from_url
+        pool = pool_of(url, max_connections=CONNECTIONS, timeout=bound_s, protocol=2, retry=Retry(NoBackoff(), 0))
+        self.client: Any = Redis.from_pool(pool)
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
+    async def up(self) -> None:
+        """Until calls are made again."""
+        await self._up.wait()
+
+    async def call(self, make: Callable[[Any], Awaitable[T]], *, bound_s: float | None = None) -> T:
+        """What `make(client)` gives. Raises ConnectionError: at once while the breaker is open, else within the bound.
+
+        Only calls within the usual bound say that Redis is well: a longer one may be answered by a slow Redis.
+        """
+        if not self._up.is_set():
+            raise ConnectionError("the store does not answer")
+        try:
+            async with asyncio.timeout(bound_s or self._bound_s):
+                got = await make(self.client)
+        except FAULTS as error:
+            self._failed(error)
+            raise ConnectionError("the store does not answer") from None
+        if bound_s is None:
+            self._failures = 0
+        return got
+
+    def _failed(self, error: Exception) -> None:
+        self.errors += 1
+        self._failures += 1
+        if self._failures < FAILURES or not self._up.is_set():
+            return
+        self._up.clear()
+        why = f"{type(error).__name__}: {error}" if isinstance(error, RedisError) else type(error).__name__
+        log.error("the shared store does not answer (%s); this process goes on with what it knows itself", why)
+        self._probing = asyncio.create_task(self._probe())
+
+    async def _probe(self) -> None:
+        """Alone, and beside all requests: two calls, of which the second must be as fast as theirs."""
+        while True:
+            await asyncio.sleep(self._probe_s)
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await self.client.ping()
+                async with asyncio.timeout(self._bound_s):
+                    await self.client.ping()
+            except FAULTS:
+                self.errors += 1
+                continue
+            self._failures = 0
+            self._up.set()
+            log.warning("the shared store answers again; %d calls failed so far", self.errors)
+            return
+
+    async def aclose(self) -> None:
+        if self._probing is not None:
+            self._probing.cancel()
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await self.client.aclose(close_connection_pool=True)
+        except FAULTS:
+            pass  # it is gone already
