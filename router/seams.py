@@ -180,6 +180,11 @@ class Limiter(Protocol):
     What it cannot reach raises `ConnectionError`: the request goes on uncounted. Every key has one kind.
     """
 
+    @property
+    def errors(self) -> int:
+        """Calls that failed since the start."""
+        ...
+
     def take(self, claims: Sequence[Claim], holder: str) -> Sequence[float | None] | Awaitable[Sequence[float | None]]:
         """Takes all claims, or none of them where one that is not optional is short; one step for every observer.
 

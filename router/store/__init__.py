@@ -15,6 +15,9 @@ from router.store.memory import MemoryStore
 Kind = TypeVar("Kind")
 
 
+_MISSING = "a Redis store needs the package redis: pip install 'pointsman[redis]'"
+
+
 def _memory(url: str) -> Store:
     return MemoryStore()
 
@@ -27,8 +30,16 @@ def _redis(url: str) -> Store:
     try:
         from router.store.redis import RedisStore
     except ImportError:
-        raise ValueError("a Redis store needs the package redis: pip install 'pointsman[redis]'") from None
+        raise ValueError(_MISSING) from None
     return RedisStore(url)
+
+
+def _redis_limits(url: str) -> Limiter:
+    try:
+        from router.store.redis_limits import RedisLimiter
+    except ImportError:
+        raise ValueError(_MISSING) from None
+    return RedisLimiter(url)
 
 
 STORES: Mapping[str, Callable[[str], Store]] = {
@@ -39,6 +50,9 @@ STORES: Mapping[str, Callable[[str], Store]] = {
 }
 LIMITERS: Mapping[str, Callable[[str], Limiter]] = {
     "memory": _memory_limits,
+    "redis": _redis_limits,
+    "rediss": _redis_limits,
+    "unix": _redis_limits,
 }
 
 

@@ -14,6 +14,8 @@ from router.seams import Claim
 class MemoryLimiter:
     """A `Limiter` that answers at once. `clock` is monotonic seconds."""
 
+    errors = 0  # memory does not fail
+
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._rates: dict[str, float] = {}  # when all of the limit is there again (GCRA: theoretical arrival time)
