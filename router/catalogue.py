@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from router import explain
+from router import explain, scorers
 from router.errors import BadRequest, NotFound
 from router.flight import Flight
 from router.policy import visible_models
 from router.records import Feedback
 from router.service import Service, draw_of
-from router.types import Caller, Config, Dialect
+from router.types import Caller, Config, Dialect, Prompt, Score
 from router.wire import CODECS
 
 
@@ -102,7 +102,16 @@ async def decision(service: Service, dialect: Dialect, body: bytes, caller: Call
         "why": found.why,
         "then": found.then,
         "explanation": msgspec.to_builtins(told),
+        "features": {name: dict(_top(flight, name)) for name, of in flight.scores.items() if isinstance(of, Score)},
     }
+
+
+def _top(flight: Flight, name: str) -> list[tuple[str, float]]:
+    """What moved a score most: the features of the scorer that gave it."""
+    scorer = flight.snapshot.scorers.get(name)
+    if scorer is None or flight.signals is None:
+        return []
+    return scorers.top_features(scorer, Prompt(text=flight.text, signals=flight.signals))
 
 
 class _Opinion(msgspec.Struct, frozen=True):

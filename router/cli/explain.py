@@ -17,7 +17,6 @@ from router import explain, policy, record, scorers, signals
 from router.decide import decide
 from router.errors import BadRequest, ConfigError
 from router.policy_files.review import load
-from router.scorers import lexical
 from router.seams import Scorer
 from router.types import (
     Abstain,
@@ -136,7 +135,7 @@ async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Q
         scorer = scorers.build(config.scorers[step.scorer])
         scores[step.scorer] = await _score(scorer, prompt)
         if isinstance(scores[step.scorer], Score):
-            features[step.scorer] = _features(scorer, prompt)
+            features[step.scorer] = scorers.top_features(scorer, prompt)
         await scorer.aclose()
     return Question(chosen=chosen, signals=given, scores=scores, features=features)
 
@@ -149,13 +148,6 @@ async def _score(scorer: Scorer, prompt: Prompt) -> Score | Abstain:
     except Exception as error:  # noqa: BLE001 - the seam to scorers
         click.echo(f"the scorer {scorer.name} failed: {type(error).__name__}: {error}", err=True)
         return Abstain(scorer=scorer.name, reason="error")
-
-
-def _features(scorer: Scorer, prompt: Prompt) -> list[tuple[str, float]]:
-    """What moved the score most, where the scorer can tell."""
-    if isinstance(scorer, scorers.Cached) and isinstance(scorer.scorer, scorers.Lexical):
-        return lexical.explain(scorer.scorer, prompt)
-    return []
 
 
 def _headers(given: tuple[str, ...]) -> dict[str, str]:

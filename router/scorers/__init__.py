@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from router.errors import ConfigError, Mistake
-from router.scorers import calibration, encoder, generative, off_loop
+from router.scorers import calibration, encoder, generative, lexical, off_loop
 from router.scorers.cascade import Cascade
 from router.scorers.fixed import Fixed
 from router.scorers.header import Header
@@ -205,4 +205,22 @@ class Cached:
         await self.scorer.aclose()
 
 
-__all__ = ["SCORERS", "Cached", "Fixed", "Header", "Lexical", "Remote", "build", "named_headers", "offline"]
+__all__ = [
+    "SCORERS",
+    "Cached",
+    "Fixed",
+    "Header",
+    "Lexical",
+    "Remote",
+    "build",
+    "named_headers",
+    "offline",
+    "top_features",
+]
+
+
+def top_features(scorer: Scorer, prompt: Prompt) -> list[tuple[str, float]]:
+    """What moved the score of a prompt most, where its scorer can tell."""
+    if isinstance(scorer, Cached) and isinstance(scorer.scorer, Lexical):
+        return lexical.explain(scorer.scorer, prompt)
+    return []

@@ -156,3 +156,17 @@ async def test_records_outlive_the_gateway_and_can_be_exported(tmp_path: Path) -
         line["decision"]["group"],
         line["decision"]["route"],
     )
+
+
+async def test_a_hangup_takes_the_changed_files_and_the_process_serves_on(tmp_path: Path) -> None:
+    async with ScriptedServer(chat("hi")) as server:
+        config = write(tmp_path, groups({"a": server}, {"small": ["a"], "large": ["a"]}))
+        async with serving(tmp_path, config) as (process, client, admin), httpx.AsyncClient() as other:
+            before = (await other.get(f"{admin}/admin/config")).json()["digest"]
+            (config / "default.yaml").write_text(POLICY + "# a comment\n")
+            process.send_signal(signal.SIGHUP)
+            async with asyncio.timeout(10):
+                while (await other.get(f"{admin}/admin/config")).json()["digest"] == before:
+                    await asyncio.sleep(0.05)
+            assert process.poll() is None
+            assert (await client.post("/v1/chat/completions", json=BODY)).status_code == 200

@@ -266,3 +266,18 @@ async def test_an_explored_share_goes_across_the_edge_and_its_record_decides_the
     for one in records:
         assert one.signals is not None
         assert decide(policy, one.signals, one.scores, one.pinned, one.load or Load(), one.draw) == one.decision
+
+
+async def test_a_decision_that_is_asked_for_names_the_features_that_moved_its_score(
+    tmp_path: Path, upstream: ScriptedServer
+) -> None:
+    config = groups({"a": upstream, "b": upstream}, {"small": ["a"], "large": ["b"]})
+    async with running(tmp_path, config, scorers=None) as made:
+        body = {
+            "model": "auto",
+            "messages": [{"role": "user", "content": "Prove that the square root of 2 is irrational."}],
+        }
+        told = (await made.client.post("/v1/decision", json=body)).json()
+        assert set(told["features"]) == {"difficulty"}
+        assert len(told["features"]["difficulty"]) >= 3
+        assert "irrational" not in str(told), "no prompt text"
