@@ -134,6 +134,8 @@ _PLAINLY = {
     "found unexpected end of stream": "the quotes of line {line} are not closed",
 }
 
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")  # what the parser counts as the end of a line
+
 
 def _unreadable(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, Path, str]:
     """Where the parser gave up and why, for `_at`."""
@@ -142,7 +144,7 @@ def _unreadable(text: str, error: yaml.MarkedYAMLError) -> tuple[Place, Path, st
     if mark is None:
         return Place(1, 1), (), f"this is not valid YAML: {error.problem}"
     place, problem = Place(mark.line + 1, mark.column + 1), str(error.problem)
-    here = [*text.split("\n"), ""][mark.line]
+    here = [*_BREAK.split(text), ""][mark.line]
     if problem == "could not find expected ':'" and error.context_mark:
         place = Place(began, error.context_mark.column + 1)
     if here[: mark.column + 1].strip(" -") == "\t":

@@ -270,6 +270,12 @@ IN_PLAIN_WORDS = {
 }
 
 
+def test_a_line_ends_where_yaml_says_that_it_does(tmp_path: Path) -> None:
+    folder = write(tmp_path, default="a: {b: 1\r\u2028 \r\n\x85c")
+    assert places(folder) == ["default.yaml:6:1: (file)"]
+    assert "the { of line 1 is not closed" in messages(folder)
+
+
 @pytest.mark.parametrize("case", IN_PLAIN_WORDS)
 def test_what_is_not_yaml_is_told_in_plain_words_where_it_stands(tmp_path: Path, case: str) -> None:
     content, message = IN_PLAIN_WORDS[case]
