@@ -12,7 +12,7 @@ from time import perf_counter, time
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
 
 from router import __version__, catalogue, counting
@@ -224,10 +224,12 @@ def rest(service: Service, state: Any) -> Any:
         return Response(told, headers={name.decode(): value.decode("latin-1") for name, value in headers})
 
     @api.post("/v1/decision")
-    async def decision(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+    async def decision(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         body, caller = await whole(request, BODY_LIMIT)
         dialect = catalogue.dialect_of(body, request.query_params.get("dialect"), request.headers)
-        return JSONResponse(await catalogue.decision(service, dialect, body, caller))
+        as_text = request.headers.get("accept", "").startswith("text/plain")
+        told = await catalogue.decision(service, dialect, body, caller, as_text=as_text)
+        return PlainTextResponse(told) if isinstance(told, str) else JSONResponse(told)
 
     @api.post("/v1/feedback")
     async def feedback(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]

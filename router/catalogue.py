@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import perf_counter
@@ -81,17 +82,29 @@ def dialect_of(body: bytes, named: str | None, headers: Mapping[str, str]) -> Di
     return "messages" if anthropic else "chat"
 
 
-async def decision(service: Service, dialect: Dialect, body: bytes, caller: Caller) -> dict[str, Any]:
-    """Where a request would go, and why; no upstream is called, nothing is pinned or recorded."""
+async def decision(
+    service: Service, dialect: Dialect, body: bytes, caller: Caller, *, as_text: bool = False
+) -> dict[str, Any] | str:
+    """Where a request would go, and why, or that in words; no upstream is called, nothing is pinned or recorded."""
     flight = Flight(caller, service.snapshot, perf_counter(), draw_of(caller.id))
     flight.request = CODECS[dialect].decode(body)
     found = await service.decide(flight)
     config = service.snapshot.config
     if flight.signals is None or flight.load is None:
         raise RuntimeError("a decided flight has signals and a load")
+    features = await asyncio.to_thread(_features, flight, Prompt(text=flight.text, signals=flight.signals))
     told = explain.explain(
-        config, flight.policy, flight.signals, flight.scores, flight.session, flight.load, flight.draw
+        config,
+        flight.policy,
+        flight.signals,
+        flight.scores,
+        flight.session,
+        flight.load,
+        flight.draw,
+        features=features,
     )
+    if as_text:
+        return explain.render(told) + "\n"
     return {
         "policy": f"{found.policy}@{config.digest[:12]}",
         "route": found.route,
@@ -102,16 +115,13 @@ async def decision(service: Service, dialect: Dialect, body: bytes, caller: Call
         "why": found.why,
         "then": found.then,
         "explanation": msgspec.to_builtins(told),
-        "features": {name: dict(_top(flight, name)) for name, of in flight.scores.items() if isinstance(of, Score)},
     }
 
 
-def _top(flight: Flight, name: str) -> list[tuple[str, float]]:
-    """What moved a score most: the features of the scorer that gave it."""
-    scorer = flight.snapshot.scorers.get(name)
-    if scorer is None or flight.signals is None:
-        return []
-    return scorers.top_features(scorer, Prompt(text=flight.text, signals=flight.signals))
+def _features(flight: Flight, prompt: Prompt) -> dict[str, dict[str, float]]:
+    made = flight.snapshot.scorers
+    given = [name for name, one in flight.scores.items() if isinstance(one, Score) and name in made]
+    return {name: dict(scorers.top_features(made[name], prompt)) for name in given}
 
 
 class _Opinion(msgspec.Struct, frozen=True):

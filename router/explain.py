@@ -64,6 +64,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     plan: Plan | None
     deployments: tuple[Considered, ...]
     checked: Checked | None = None
+    features: Mapping[str, Mapping[str, float]] = {}  # by scorer: what moved its score most, and by how much
 
 
 def explain(
@@ -75,6 +76,7 @@ def explain(
     load: Load,
     draw: float | None,
     checked: Checked | None = None,
+    features: Mapping[str, Mapping[str, float]] = {},
 ) -> Explanation:
     """Why a request goes where it goes; the decision and plan in it are those of production for these arguments.
 
@@ -94,6 +96,7 @@ def explain(
         decision=decision,
         because=_because(decision, need, scores),
         checked=checked,
+        features=features,
         plan=made,
         deployments=tuple(_considered(decision, policy, config, load, signals, made)) if decision and made else (),
     )
@@ -237,6 +240,8 @@ def render(explanation: Explanation) -> str:
     for name, score in explanation.scores.items():
         said = f"{score.value:.3f}" if isinstance(score, Score) else f"abstained ({score.reason})"
         lines.append(f"score     {name}: {said}")
+        effects = ", ".join(f"{one} {effect:+.3f}" for one, effect in explanation.features.get(name, {}).items())
+        lines += [f"features  {name}: {effects}"] if effects else []
     if (found := explanation.checked) is not None:
         lines.append("checked   " + " ".join(f"{k}={v}" for k, v in asdict(found).items() if v is not None))
     lines.append(f"decision  {explanation.because}")

@@ -87,7 +87,7 @@ def find(folder: Path, prefix: str) -> str:
     fitting = [name for name in names if name.startswith(prefix.lower())]
     if len(fitting) == 1 and len(prefix) >= _SHORTEST:
         return fitting[0]
-    if len(prefix) < _SHORTEST or fitting:
+    if fitting:
         raise NotFound(f"{prefix!r} may be several versions; write more of the digest, as `pointsman history` has it")
     raise NotFound(f"there is no version {prefix!r} in {_home(folder)}; `pointsman history` lists those that are kept")
 

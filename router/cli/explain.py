@@ -44,7 +44,7 @@ class Question(Struct, frozen=True, kw_only=True):
     session: Session | None = None
     load: Load = Load()
     draw: float | None = None
-    features: Mapping[str, list[tuple[str, float]]] = {}
+    features: Mapping[str, Mapping[str, float]] = {}
     recorded: Decision | None = None
     checked: Checked | None = None
 
@@ -81,6 +81,7 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_j
         question.load,
         question.draw,
         question.checked,
+        question.features,
     )
     click.echo(_json(told, question) if as_json else _text(told, question))
 
@@ -129,13 +130,13 @@ async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Q
         weekday=now.tm_wday,
     )
     scores: dict[str, Score | Abstain] = {}
-    features: dict[str, list[tuple[str, float]]] = {}
+    features: dict[str, Mapping[str, float]] = {}
     prompt = Prompt(text=text, signals=given)
     while isinstance(step := decide(chosen, given, scores, None, Load()), NeedScore):
         scorer = scorers.build(config.scorers[step.scorer])
         scores[step.scorer] = await _score(scorer, prompt)
         if isinstance(scores[step.scorer], Score):
-            features[step.scorer] = scorers.top_features(scorer, prompt)
+            features[step.scorer] = dict(scorers.top_features(scorer, prompt))
         await scorer.aclose()
     return Question(chosen=chosen, signals=given, scores=scores, features=features)
 
@@ -157,18 +158,26 @@ def _headers(given: tuple[str, ...]) -> dict[str, str]:
 
 def _text(told: explain.Explanation, question: Question) -> str:
     lines = [explain.render(told)]
-    for name, effects in question.features.items():
-        said = ", ".join(f"{feature} {effect:+.3f}" for feature, effect in effects)
-        lines.append(f"features  {name}: {said or 'none'}")
-    if question.recorded is not None:
-        same = "the same" if told.decision == question.recorded else "another"
-        lines.append(f"recorded  route {question.recorded.route}, group {question.recorded.group}: {same} decision")
+    recorded = question.recorded
+    if recorded is not None:
+        lines.append(f"recorded  route {recorded.route}, group {recorded.group}: {_compared(recorded, told.decision)}")
     return "\n".join(lines)
+
+
+def _compared(recorded: Decision, made: Decision | None) -> str:
+    if made == recorded:
+        return "the same decision"
+    if made is None:
+        return "not decided here without a score"
+    old, new = msgspec.structs.asdict(recorded), msgspec.structs.asdict(made)
+    shown = ("route", "group", "threshold", "why")
+    differ = ", ".join(f"{name} {old[name]} -> {new[name]}" for name in shown if old[name] != new[name])
+    same = "the same group, decided otherwise" if made.group == recorded.group else "another decision"
+    return f"{same} ({differ})" if differ else same
 
 
 def _json(told: explain.Explanation, question: Question) -> str:
     plain: dict[str, Any] = msgspec.to_builtins(told)
-    plain["features"] = {name: dict(effects) for name, effects in question.features.items()}
     if question.recorded is not None:
         plain["recorded"] = msgspec.to_builtins(question.recorded)
         plain["same"] = told.decision == question.recorded

@@ -124,6 +124,9 @@ async def test_a_decision_says_where_a_request_would_go_and_calls_nothing(rig: R
         assert (told["group"], told["route"], told["score"], told["threshold"]) == (group, "difficulty", score, 0.5)
         assert told["explanation"]["routes"]
     assert upstream.visits == []
+    words = await rig.client.post("/v1/decision", json=body, headers={"x-score": "0.8", "accept": "text/plain"})
+    assert words.headers["content-type"].startswith("text/plain")
+    assert "decision  group large: score 0.800 of difficulty, threshold 0.5\n" in words.text
     says(await rig.client.post("/v1/decision", content=b"{"), 400, "invalid_request")
     says(await rig.client.post("/v1/decision", json={"model": "no", "messages": ASK}), 404, "model_not_found")
 
@@ -277,7 +280,9 @@ async def test_a_decision_that_is_asked_for_names_the_features_that_moved_its_sc
             "model": "auto",
             "messages": [{"role": "user", "content": "Prove that the square root of 2 is irrational."}],
         }
-        told = (await made.client.post("/v1/decision", json=body)).json()
+        told = (await made.client.post("/v1/decision", json=body)).json()["explanation"]
+        words = (await made.client.post("/v1/decision", json=body, headers={"accept": "text/plain"})).text
+        assert "features  difficulty: " in words
         assert set(told["features"]) == {"difficulty"}
         assert len(told["features"]["difficulty"]) >= 3
         assert "irrational" not in str(told), "no prompt text"

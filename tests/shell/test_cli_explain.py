@@ -124,6 +124,19 @@ def test_a_record_that_the_configuration_now_moves_says_so(tmp_path: Path) -> No
     (folder / "default.yaml").write_text(changed)
     told = json.loads(run(folder, record.encode(remembered()), "--json").stdout)
     assert (told["decision"]["group"], told["recorded"]["group"], told["same"]) == ("large", "small", False)
+    words = run(folder, record.encode(remembered())).stdout
+    assert (
+        "recorded  route difficulty, group small: another decision (group small -> large, threshold 0.5 -> 0.2)"
+        in words
+    )
+
+
+def test_a_record_that_only_another_threshold_led_to_the_same_group_says_that(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    changed = (folder / "default.yaml").read_text().replace("below: 0.5", "below: 0.4")
+    (folder / "default.yaml").write_text(changed)
+    words = run(folder, record.encode(remembered())).stdout
+    assert "group small: the same group, decided otherwise (threshold 0.5 -> 0.4)" in words
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,7 @@ def test_a_version_that_is_not_there_is_an_error_that_says_where_to_look(tmp_pat
     put(tmp_path, config)
     done = call("history", "show", prefix, "--state", tmp_path)
     assert done.exit_code == 1
+    assert "there is no version" in done.output
     assert "pointsman history" in done.output
 
 
