@@ -2,7 +2,8 @@
 replay and the evals alike. Which deployment of the group serves belongs to `plan`; asking a scorer to the caller.
 
 The pin's rules, in one place:
-- in a tool loop a conversation stays with its group, and no score is asked for;
+- in a tool loop a conversation stays with its group, and no score is asked for; the request fields that it is sent with
+  are those of the first route that holds, where that is one on signals alone and leads to this very group;
 - at a user turn it may move to a group that ranks higher, never lower; `upgrade: never` holds it, `free` lets it go;
 - a route that can only lead to where the conversation already is, or lower, is not worth its score;
 - a scorer's abstention is no evidence and moves nothing;
@@ -126,7 +127,7 @@ def _decide(
     steps = ladder(policy)
     held = pinned(policy, signals, session) if session is not None else None
     if held is not None and held.above is None:
-        return _stay(policy, held)
+        return _stay(policy, held) if not steps.sets else _stay_with(policy, steps, held, signals)
     for step in steps.steps:
         if step.test is None or step.test(signals):
             if step.rule is not None:
@@ -350,6 +351,13 @@ def _stay(policy: Policy, held: Held) -> Decision:
         deployment=held.session.deployment,
         set=_set_of(policy, held),
     )
+
+
+def _stay_with(policy: Policy, steps: Ladder, held: Held, signals: Signals) -> Decision:
+    """As `_stay`, with the fields of the first route that holds, where it leads where the conversation is anyway."""
+    made = _stay(policy, held)
+    route = next((step.route for step in steps.steps if step.test is None or step.test(signals)), None)
+    return made if route is None or route.group != held.group else replace(made, set=route.set)
 
 
 def _set_of(policy: Policy, held: Held) -> Mapping[str, Any]:

@@ -106,7 +106,7 @@ def _tested(policy: Policy, signals: Signals, session: Session | None, load: Loa
     """Routes in order, tested up to the first that holds; none where the pin settles it beforehand."""
     within = kept_within(policy, signals)
     held = None if within is not None and session and session.group not in within else pinned(policy, signals, session)
-    open_ = held is None or held.above is not None
+    open_ = held is None or held.above is not None or ladder(policy).sets
     for step in ladder(policy).steps:
         leads = _leads(step.route, load.cuts.get(step.route.name))
         if not open_:

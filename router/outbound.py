@@ -59,6 +59,8 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     translation: Translation | None = None
     if fields and dialect in SHAPES and (dialect, request.dialect) != ("chat", "chat"):
         request, fields, flight.unset = placed(request, dialect, fields)
+    if fields and dialect == "chat":
+        fields = _one_limit(fields)
     if flight.listen is not None and deployment.logprobs and dialect == "chat":
         fields = {**fields, "logprobs": True}
     if dialect == request.dialect:
@@ -87,6 +89,17 @@ _PLACES: Mapping[tuple[str, Dialect], tuple[str, str]] = {
 }
 
 
+# Servers differ in which of the two they heed: a limit that the policy sets holds whichever name the client wrote.
+_LIMITS = (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens"))
+
+
+def _one_limit(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    for name, other in _LIMITS:
+        if fields.get(name) is not None and other not in fields:
+            return {**fields, other: None}
+    return fields
+
+
 def placed(
     request: Request, dialect: Dialect, fields: Mapping[str, Any]
 ) -> tuple[Request, Mapping[str, Any], tuple[str, ...]]:
@@ -106,9 +119,12 @@ def placed(
             before[name] = value
         elif place is None:
             lost.append(name)
+        elif (name, request.dialect, value) == ("reasoning_effort", "messages", "none"):
+            before["thinking"] = {"type": "disabled"}  # Anthropic's API has no such effort
         elif place[1]:
             held = before.get(place[0]) or mapping(decode(request.body)).get(place[0])
-            before[place[0]] = {**mapping(held), place[1]: value}
+            least = (name, request.dialect, value) == ("reasoning_effort", "messages", "minimal")
+            before[place[0]] = {**mapping(held), place[1]: "low" if least else value}
         else:
             before[place[0]] = value
     if before:

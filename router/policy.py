@@ -77,6 +77,7 @@ class Ladder(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     rank: Mapping[str, int]
     stays: bool  # some route keeps its requests within its own groups
+    sets: bool  # some condition alone leads to a group with request fields of its own, which a tool loop there has too
     chains: Mapping[str, tuple[str, ...]]  # of each group it may lead to: the group and its fallbacks
     pin: Pin  # a policy that says nothing of pins has the default one: a tool loop must never change group
 
@@ -228,7 +229,8 @@ def _ladder(policy: Policy) -> Ladder:
     )
     chains = {group: _chain(policy, group) for group in reach(policy)}
     stays = any(route.stay for route in policy.routes)
-    return Ladder(steps=steps, rank=rank, stays=stays, chains=chains, pin=policy.pin or Pin())
+    sets = any(route.group is not None and route.when is not None and route.set for route in policy.routes)
+    return Ladder(steps=steps, rank=rank, stays=stays, sets=sets, chains=chains, pin=policy.pin or Pin())
 
 
 # --- conditions ------------------------------------------------------------------------------------------

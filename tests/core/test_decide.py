@@ -278,6 +278,18 @@ def test_what_the_pinning_route_set_stays_set():
     assert decided(session=pinned("small", "gone"), signals=Signals(tool_loop=True)).set == {}
 
 
+def test_in_a_tool_loop_a_route_on_signals_that_leads_to_the_same_group_says_how():
+    relay = Route(
+        name="relay", when=When(tool_loop=True, tool_errors=0), group="large", set={"reasoning_effort": "none"}
+    )
+    policy = replace(POLICY, routes=(relay, *POLICY.routes))
+    assert decided(policy, Signals(tool_loop=True), session=pinned("large")).set == {"reasoning_effort": "none"}
+    assert decided(policy, Signals(tool_loop=True), session=pinned("large")).route == "pin"
+    assert decided(policy, Signals(tool_loop=True), session=pinned("small")).set == {"seed": 1}
+    failing = Signals(tool_loop=True, tool_errors=1)
+    assert decided(policy, failing, session=pinned("large")).set == {"seed": 1, "reasoning_effort": "high"}
+
+
 def test_a_side_request_neither_uses_nor_moves_the_pin():
     side = Signals(side_request=True)
     made = decided(signals=side, scores=score(0.1), session=pinned("large"))

@@ -255,6 +255,49 @@ async def test_fields_that_a_policy_sets_mean_the_same_in_every_dialect(
         assert ("seed" in seen) == (upstream == "chat") != ("seed" in lost)
 
 
+@pytest.mark.parametrize("effort", ["none", "minimal"])
+@pytest.mark.parametrize("upstream", DIALECTS)
+@pytest.mark.parametrize("client", DIALECTS)
+async def test_a_policy_turns_reasoning_off_in_every_dialect(
+    tmp_path: Path, client: Dialect, upstream: Dialect, effort: str
+) -> None:
+    policy = (
+        "version: 1\nname: default\nmodels: [auto]\ndefault: small\n"
+        f"routes: [{{name: r, when: {{turns: {{at_least: 0}}}}, group: small, set: {{reasoning_effort: {effort}}}}}]\n"
+    )
+    async with (
+        ScriptedServer(speaks(upstream)) as server,
+        running(tmp_path, config((server, listed(upstream))), policy, None) as rig,
+    ):
+        assert (await post(rig, client, body_of(client))).status_code == 200
+        seen = server.visits[0].seen.json()
+        check_request(upstream, seen)
+        if upstream == "messages" and effort == "none":
+            assert seen["thinking"] == {"type": "disabled"}
+        elif upstream == "messages":
+            assert seen["output_config"]["effort"] == "low"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("asked", ["max_tokens", "max_completion_tokens"])
+async def test_a_limit_that_a_policy_sets_holds_whatever_the_client_calls_its_own(
+    tmp_path: Path, asked: str, name: str
+) -> None:
+    policy = (
+        "version: 1\nname: default\nmodels: [auto]\ndefault: small\n"
+        f"routes: [{{name: r, when: {{turns: {{at_least: 0}}}}, group: small, set: {{{name}: 50}}}}]\n"
+    )
+    async with (
+        ScriptedServer(speaks("chat")) as server,
+        running(tmp_path, config((server, listed("chat"))), policy, None) as rig,
+    ):
+        assert (await post(rig, "chat", body_of("chat", **{asked: 9000}))).status_code == 200
+        assert (await post(rig, "messages", body_of("messages", max_tokens=9000))).status_code == 200
+        for visit in server.visits:
+            seen = visit.seen.json()
+            assert {key: seen[key] for key in seen if key.startswith("max_")} == {name: 50}
+
+
 @pytest.mark.parametrize("upstream", ["messages", "responses"])
 @pytest.mark.parametrize("client", ["messages", "responses"])
 async def test_an_effort_that_a_policy_sets_leaves_the_clients_schema_alone(
