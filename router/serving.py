@@ -204,9 +204,12 @@ class Gateway:
         """Once a second: move thresholds that should move, judge canaries that are due, weigh deployments anew."""
         while True:
             await asyncio.sleep(STEER_S)
-            self.health.publish()
-            self.steering.look()
-            self.trials.look()
+            try:
+                self.health.publish()
+                self.steering.look()
+                self.trials.look()
+            except Exception:  # a mistake of ours here must not end the watch of the files beside it
+                log.exception("weights, thresholds and canaries stay as they are")
 
     async def close(self) -> None:
         for task in self._retiring:

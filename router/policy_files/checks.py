@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path as FilePath
 from typing import Any, Final
@@ -24,6 +25,12 @@ from router.types import Band, Canary, Cascade, Config, Deployment, Explore, Goa
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _WORSE: Final = ("error_rate", "ttft_p95", "quality_difference")
+# Fields of the APIs that policies set; a name that is nearly one of them is likely misspelt.
+_SET: Final = (
+    "chat_template_kwargs", "frequency_penalty", "max_completion_tokens", "max_output_tokens", "max_tokens",
+    "parallel_tool_calls", "presence_penalty", "reasoning", "reasoning_effort", "response_format", "seed",
+    "service_tier", "speed", "stop", "temperature", "thinking", "tool_choice", "top_k", "top_p", "user", "verbosity",
+)  # fmt: skip
 _NO_HEADER: Final = "holds a character that no HTTP header carries, such as a line break"
 _OWN: Final = ("model", "stream", "messages", "input")  # what a request is, not how it is answered
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -72,6 +79,10 @@ def warnings(document: Document, policy: Policy) -> Iterator[Mistake]:
     if policy.target is not None and policy.target.quality_loss is not None:
         message = "needs judged answers, and no judge is built yet: the threshold stays as written"
         yield document.mistake(("target", "quality_loss"), message, at_key=True)
+    for index, route in enumerate(policy.routes):
+        yield from _misspelt(document, ("routes", index, "set"), route.set)
+        for number, band in enumerate(route.score.bands if route.score is not None else ()):
+            yield from _misspelt(document, ("routes", index, "score", "bands", number, "set"), band.set)
     if policy.routes and not policy.examples:
         yield document.mistake((), "this policy has no examples; a few would be run at every check and reload")
 
@@ -163,6 +174,15 @@ def _check_set(document: Document, path: Path, fields_: Mapping[str, Any]) -> It
             yield document.mistake((*path, name), f"the field {name} is the gateway's own to set", at_key=True)
         elif not _is_json(value):
             yield document.mistake((*path, name), "holds a number that is not finite, which no JSON can say")
+
+
+def _misspelt(document: Document, path: Path, fields_: Mapping[str, Any]) -> Iterator[Mistake]:
+    """Fields that are nearly those of an API. Others may be a server's own, and go out as they are."""
+    for name in fields_:
+        close = get_close_matches(name, _SET, n=1, cutoff=0.85)
+        if name not in _SET and close:
+            message = f"is no field that an API is known to have, and is sent as it stands; did you mean '{close[0]}'?"
+            yield document.mistake((*path, name), message, at_key=True)
 
 
 def _is_header(value: str) -> bool:

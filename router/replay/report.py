@@ -17,7 +17,7 @@ from router import record as records
 from router.replay.evidence import Chances, Evidence, Quality, Unknown, chances
 from router.replay.past import Past
 from router.replay.side import Side
-from router.replay.tally import Load, Tally
+from router.replay.tally import Example, Load, Tally
 from router.types import Abstain, Decision, NeedScore, Score
 
 Scores = Mapping[str, Score | Abstain]
@@ -272,17 +272,17 @@ class Report:
             yield f"--{one.limit} {one.allowed:g}: {value}: {word}"
 
 
-def _example(one: Any) -> dict[str, Any]:
+def _example(one: Example) -> dict[str, Any]:
     pairs = {name: {"old": a, "new": b} for name, (a, b) in _pairs(one)}
     return {"id": one.id, "score": one.score, **pairs}
 
 
-def _pairs(one: Any) -> Iterator[tuple[str, tuple[Any, Any]]]:
+def _pairs(one: Example) -> Iterator[tuple[str, tuple[Any, Any]]]:
     for name in ("group", "route", "why", "threshold"):
         yield name, getattr(one, name)
 
 
-def _said(one: Any) -> str:
+def _said(one: Example) -> str:
     score = "" if one.score is None else f", score {one.score:.3f}"
     edges = [f"{edge:g}" for edge in one.threshold if edge is not None]
     cut = f" (threshold {' -> '.join(dict.fromkeys(edges))})" if edges and one.score is not None else ""

@@ -471,6 +471,15 @@ def test_what_is_allowed_yet_odd_is_a_warning(tmp_path: Path) -> None:
     assert "sk-1" not in "".join(one.message for one in found.warnings)
 
 
+def test_a_field_to_set_that_is_nearly_one_of_an_api_is_a_warning(tmp_path: Path) -> None:
+    bands = "bands: [{below: 0.5, group: small, set: {reasonig_effort: low}}, {group: large, set: {my_own: 1}}]"
+    content = route("{name: d, set: {temprature: 1, top_p: 1}, score: {scorer: difficulty, " + bands + "}}")
+    found = review(write(tmp_path, default=content), {})
+    told = {one.path: one.message for one in found.warnings if "did you mean" in one.message}
+    assert set(told) == {"routes[0].set.temprature", "routes[0].score.bands[0].set.reasonig_effort"}
+    assert "did you mean 'reasoning_effort'?" in told["routes[0].score.bands[0].set.reasonig_effort"]
+
+
 def test_a_file_that_this_machine_does_not_have_is_a_warning(tmp_path: Path) -> None:
     groups = GROUPS.replace("deployments:\n  small-a: {", "deployments:\n  small-a: {path: /no/such.gguf, ")
     scorers = "version: 1\nscorers: {difficulty: {kind: lexical, artifact: /no/such}}\n"
