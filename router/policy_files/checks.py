@@ -31,6 +31,7 @@ _SET: Final = (
     "parallel_tool_calls", "presence_penalty", "reasoning", "reasoning_effort", "response_format", "seed",
     "service_tier", "speed", "stop", "temperature", "thinking", "tool_choice", "top_k", "top_p", "user", "verbosity",
 )  # fmt: skip
+_LONGEST_S: Final = 365 * 86_400.0  # Redis refuses a time to live beyond its clock, and with it all that waits behind
 _NO_HEADER: Final = "holds a character that no HTTP header carries, such as a line break"
 _OWN: Final = ("model", "stream", "messages", "input")  # what a request is, not how it is answered
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -59,8 +60,8 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
             )
     yield from _check_reach(document, policy)
     yield from _check_fallback(document, policy)
-    if policy.pin is not None and not policy.pin.ttl_s > 0:
-        yield document.mistake(("pin", "ttl"), "must be more than 0 seconds")
+    if policy.pin is not None and not 0 < policy.pin.ttl_s <= _LONGEST_S:
+        yield document.mistake(("pin", "ttl"), "must be more than 0 seconds and at most 365d")
     if policy.pin is not None and not 0 <= policy.pin.move_cost <= 1:
         yield document.mistake(("pin", "move_cost"), "must be from 0 to 1: it is taken from a score")
     for index, name in enumerate(policy.order):

@@ -371,6 +371,7 @@ KEYS_AND_VALUES = {
     "an unknown upgrade": (policy("pin: {upgrade: ^always}"), "pin.upgrade", "must be one of 'user_turn', 'never'"),
     "a word for a ttl": (policy("pin: {ttl: ^soon}"), "pin.ttl", "such as 90s, 1h or 2d"),
     "a ttl of 0": (policy("pin: {ttl: ^0}"), "pin.ttl", "must be more than 0"),
+    "a ttl of ages": (policy("pin: {ttl: ^99999999w}"), "pin.ttl", "at most 365d"),
     "a ttl twice": (policy("pin: {ttl: 1h, ^ttl_s: 5}"), "pin.ttl_s", "keep one of the two"),
     "a word for fallbacks": (policy("fallback: {small: ^large}"), "fallback.small", "must be a list"),
     "an example without expect": (policy("examples: [^{given: {turns: 1}}]"), "examples[0]", "expect is missing"),
