@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +37,7 @@ from router.seams import Presence
 from router.service import Service
 from router.steering import Steering
 from router.trials import Trials
+from router.types import Config
 
 log = logging.getLogger("pointsman.serving")
 
@@ -60,6 +62,20 @@ class Options(Struct, frozen=True, kw_only=True):
     redis: str | None = None
     drain_s: float = DRAIN_S
     pre_stop_s: float = PRE_STOP_S
+    workers: int = 1
+    worker: Worker | None = None  # this process is one of several
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    """Which of the workers, and where its keeper asks it."""
+
+    number: int
+    socket: Path  # of its admin port
+
+    @property
+    def ready(self) -> Path:
+        """The file that says that it serves."""
+        return self.socket.with_suffix(".ready")
 
 
 class Gateway:
@@ -166,6 +182,8 @@ class Gateway:
     async def _keep(self, how: history.How) -> None:
         """The files in force, for `history` and `rollback`; without them requests are served all the same."""
         folder, config = state.folder(self.options.state), self.options.config
+        if self.options.worker is not None and self.options.worker.number:
+            return  # the first of the workers keeps them for all
         try:
             await asyncio.to_thread(history.keep, folder, config, self.snapshot.config.digest, how, time.time())
         except (OSError, ConfigError) as error:
@@ -264,11 +282,13 @@ def listener(app: Any, drain_s: float) -> Listener:
     return Listener(config)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket, or a SystemExit that says what to do."""
+def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """A socket to listen on, or a SystemExit that says what to do. `shared`: workers may listen there as well."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if shared:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     try:
         sock.bind((host, port))
     except OSError as error:
@@ -286,7 +306,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway], None]) -> int:
     """Serve until SIGTERM or SIGINT, then drain. Returns the exit code."""
-    data, control = bind(options.host, options.port), bind(options.admin_host, options.admin_port)
+    data, control = _sockets(options)
     gateway = Gateway(options)
     try:
         await gateway.start()
@@ -307,6 +327,8 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     loop.add_signal_handler(signal.SIGHUP, lambda: asyncio.ensure_future(gateway.reload()))
+    if options.worker is not None:
+        loop.add_reader(sys.stdin.fileno(), _orphaned, loop, stopping)
     serving = [asyncio.create_task(front.serve(sockets=[data])), asyncio.create_task(back.serve(sockets=[control]))]
     watching = asyncio.create_task(gateway.watch())
     getting_ready = asyncio.create_task(_get_ready(gateway, announce))
@@ -322,6 +344,23 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
     await asyncio.gather(*serving, return_exceptions=True)
     await gateway.close()
     return 0
+
+
+def _sockets(options: Options) -> tuple[socket.socket, socket.socket]:
+    """To listen on: the data port and the admin port."""
+    if options.worker is None:
+        return bind(options.host, options.port), bind(options.admin_host, options.admin_port)
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    options.worker.socket.unlink(missing_ok=True)
+    control.bind(str(options.worker.socket))
+    return bind(options.host, options.port, shared=True), control
+
+
+def _orphaned(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    """The keeper is gone: nobody would start this worker anew, pass a signal on or show its numbers."""
+    loop.remove_reader(sys.stdin.fileno())
+    log.error("the process that keeps the workers is gone")
+    stopping.set()
 
 
 async def _get_ready(gateway: Gateway, announce: Callable[[Gateway], None]) -> None:
@@ -355,14 +394,20 @@ def serve(options: Options) -> int:
     lines = logs.configure()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run(options, lines, announce))
+            return runner.run(run(options, lines, _announce))
     finally:
         lines.close()
 
 
-def announce(gateway: Gateway) -> None:
+def _announce(gateway: Gateway) -> None:
+    if gateway.options.worker is None:
+        announce(gateway.options, gateway.snapshot.config)
+    else:
+        gateway.options.worker.ready.touch()
+
+
+def announce(options: Options, config: Config) -> None:
     """What a person sees when the gateway is up."""
-    options, config = gateway.options, gateway.snapshot.config
     base = f"http://{options.host}:{options.port}"
     models = ", ".join(sorted(config.models)) or "none"
     lines = [

@@ -17,6 +17,7 @@ import click
 @click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
 @click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
+@click.option("--worker", hidden=True, help="NUMBER:SOCKET. How the keeper of workers starts one.")
 @click.option("--redis", metavar="URL", help="Share state there: redis://[:PASSWORD@]HOST:PORT/DB.")
 def command(
     config: Path,
@@ -27,13 +28,22 @@ def command(
     workers: int,
     state: Path | None,
     redis: str | None,
+    worker: str | None,
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C. Exit code 0 after it has drained, 2 on a bad configuration."""
-    from router.serving import Options, serve
+    from router import serving
+    from router import workers as several
 
-    if workers > 1:
-        click.echo("pointsman: one worker process serves in this version; --workers is not acted on", err=True)
-    options = Options(
-        config=config, host=host, port=port, admin_host=admin_host, admin_port=admin_port, state=state, redis=redis
+    number, _, place = (worker or "").partition(":")
+    options = serving.Options(
+        config=config,
+        host=host,
+        port=port,
+        admin_host=admin_host,
+        admin_port=admin_port,
+        state=state,
+        redis=redis,
+        workers=workers,
+        worker=serving.Worker(number=int(number), socket=Path(place)) if worker else None,
     )
-    raise SystemExit(serve(options))
+    raise SystemExit(several.serve(options) if workers > 1 else serving.serve(options))

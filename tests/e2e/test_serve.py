@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -19,52 +17,10 @@ import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat, chat_stream
-from tests.support.rig import POLICY, SCORERS, groups
+from tests.support.rig import POLICY, groups
+from tests.support.served import serving, write
 
 BODY = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
-
-
-def write(folder: Path, groups_yaml: str, policy: str = POLICY) -> Path:
-    config = folder / "config"
-    config.mkdir()
-    (config / "groups.yaml").write_text(groups_yaml)
-    (config / "default.yaml").write_text(policy)
-    (config / "scorers.yaml").write_text(SCORERS)
-    return config
-
-
-@asynccontextmanager
-async def serving(
-    folder: Path, config: Path, *more: str
-) -> AsyncIterator[tuple[subprocess.Popen[bytes], httpx.AsyncClient, str]]:
-    port, admin = free_port(), free_port()
-    argv = [sys.executable, "-m", "router", "serve", "--config", str(config), "--port", str(port)]
-    argv += ["--admin-port", str(admin), "--state", str(folder / "state"), *more]
-    with (folder / "log").open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=out)
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            until = time.monotonic() + 30
-            while True:
-                try:
-                    if (await client.get("/readyz")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    pass
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < until, (folder / "log").read_text()
-                await asyncio.sleep(0.05)
-            yield process, client, f"http://127.0.0.1:{admin}"
-    finally:
-        if process.poll() is None:
-            process.kill()
-        await asyncio.to_thread(process.wait)
 
 
 async def test_a_bad_configuration_ends_serve_with_2_and_every_mistake_at_its_place(tmp_path: Path) -> None:

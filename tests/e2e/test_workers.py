@@ -1,0 +1,150 @@
+"""`pointsman serve --workers`: several processes that are one gateway from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from router.upstreams.scripted_server import ScriptedServer
+from router.upstreams.scripts import chat, chat_stream
+from tests.support.rig import POLICY, groups
+from tests.support.served import serving, write
+
+BODY = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
+
+
+async def soon(holds: Callable[[], Awaitable[Any]], within_s: float = 15.0) -> Any:
+    async with asyncio.timeout(within_s):
+        while not (found := await holds()):
+            await asyncio.sleep(0.05)
+    return found
+
+
+async def asked(client: httpx.AsyncClient, count: int) -> None:
+    """Each request on a connection of its own, so that every worker gets some."""
+    for _ in range(count):
+        reply = await client.post("/v1/chat/completions", json=BODY, headers={"connection": "close"})
+        assert reply.status_code == 200
+
+
+def total(text: str, name: str = "pointsman_requests_total") -> float:
+    return sum(float(value) for value in re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE))
+
+
+@pytest.mark.slow
+async def test_F22_two_workers_are_one_gateway_and_one_that_is_killed_is_started_anew(tmp_path: Path) -> None:
+    async with ScriptedServer(chat("hi")) as a:
+        config = write(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]}))
+        async with (
+            serving(tmp_path, config, "--workers", "2") as (process, client, admin),
+            httpx.AsyncClient(base_url=admin, timeout=20) as asking,
+        ):
+
+            async def workers() -> list[Any]:
+                shown = await asking.get("/admin/config")
+                found = shown.json()["workers"] if shown.status_code == 200 else []
+                return found if len(found) == 2 else []
+
+            first = await soon(workers)
+            await asked(client, 40)
+            assert total((await asking.get("/metrics")).text) == 40
+            counted = (await asking.get("/admin/requests")).json()
+            assert sum(row["count"] for row in counted["requests"]) == 40
+
+            # A change of the files reaches every worker, and is told for each.
+            (config / "default.yaml").write_text(POLICY + "# changed\n")
+            assert (await asking.post("/admin/reload")).status_code == 200
+            changed = await workers()
+            assert {w["digest"] for w in changed}.isdisjoint({w["digest"] for w in first})
+            assert [w["generation"] for w in changed] == [2, 2]
+
+            # Drained in both: neither sends anything there.
+            assert (await asking.post("/admin/deployments/a/drain")).json() == {"deployment": "a", "draining": True}
+            refused = [await client.post("/v1/chat/completions", json=BODY) for _ in range(8)]
+            assert {r.status_code for r in refused} == {503}
+            assert (await asking.post("/admin/deployments/a/undrain")).status_code == 200
+
+            # Killed: its counts stay in the sum, the other serves, and a new one comes.
+            await asyncio.sleep(1.5)
+            before = total((await asking.get("/metrics")).text)
+            os.kill(changed[0]["pid"], signal.SIGKILL)
+            begun = time.monotonic()
+            after = await soon(workers)
+            assert time.monotonic() - begun < 5
+            assert changed[0]["pid"] not in {w["pid"] for w in after}
+            await asked(client, 10)
+            text = (await asking.get("/metrics")).text
+            assert total(text) == before + 10
+            assert total(text, "pointsman_in_flight") == 0
+
+            ids = [r["id"] for r in (await asking.get("/admin/records?limit=100")).json()["records"]]
+            assert len(ids) >= 40
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 20) == 0
+
+
+@pytest.mark.slow
+async def test_L16_L18_F18_a_sigterm_drains_every_worker(tmp_path: Path) -> None:
+    words = [f"w{i} " for i in range(50)]
+    async with ScriptedServer(
+        lambda seen: chat_stream(words, gap_s=0.1) if seen.json().get("stream") else chat("hi")(seen)
+    ) as a:
+        config = write(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]}))
+        async with serving(tmp_path, config, "--workers", "2") as (process, client, admin):
+
+            async def stream() -> bytes:
+                return (await client.post("/v1/chat/completions", json=BODY | {"stream": True})).content
+
+            streams = [asyncio.create_task(stream()) for _ in range(8)]
+            await asyncio.sleep(1.0)
+            process.send_signal(signal.SIGTERM)
+            begun = time.monotonic()
+            await asyncio.sleep(0.5)
+            for _ in range(4):
+                assert (await client.get("/readyz", headers={"connection": "close"})).status_code == 503
+            async with httpx.AsyncClient(base_url=admin) as asking:
+                assert (await asking.get("/admin/config")).json()["draining"]
+            while time.monotonic() - begun < 2.5:
+                reply = await client.post("/v1/chat/completions", json=BODY, headers={"connection": "close"})
+                assert reply.status_code == 200
+                await asyncio.sleep(0.1)
+            for content in await asyncio.gather(*streams):
+                assert content.endswith(b"data: [DONE]\n\n")
+                assert content.count(b'"content": "w') == 50
+            assert await asyncio.to_thread(process.wait, 15) == 0
+
+
+@pytest.mark.slow
+async def test_workers_whose_keeper_is_gone_drain_and_end(tmp_path: Path) -> None:
+    async with ScriptedServer(chat("hi")) as a:
+        config = write(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]}))
+        async with serving(tmp_path, config, "--workers", "2") as (process, _, admin):
+            async with httpx.AsyncClient(base_url=admin) as asking:
+
+                async def workers() -> list[int]:
+                    found = (await asking.get("/admin/config")).json().get("workers", [])
+                    return [w["pid"] for w in found] if len(found) == 2 else []
+
+                pids = await soon(workers)
+            process.kill()
+
+            async def ended() -> bool:
+                return not any(_lives(pid) for pid in pids)
+
+            await soon(ended)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -1,0 +1,59 @@
+"""`pointsman serve` as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.support.rig import POLICY, SCORERS
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def write(folder: Path, groups_yaml: str, policy: str = POLICY) -> Path:
+    config = folder / "config"
+    config.mkdir()
+    (config / "groups.yaml").write_text(groups_yaml)
+    (config / "default.yaml").write_text(policy)
+    (config / "scorers.yaml").write_text(SCORERS)
+    return config
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, config: Path, *more: str
+) -> AsyncIterator[tuple[subprocess.Popen[bytes], httpx.AsyncClient, str]]:
+    port, admin = free_port(), free_port()
+    argv = [sys.executable, "-m", "router", "serve", "--config", str(config), "--port", str(port)]
+    argv += ["--admin-port", str(admin), "--state", str(folder / "state"), *more]
+    with (folder / "log").open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=out)
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            until = time.monotonic() + 30
+            while True:
+                try:
+                    if (await client.get("/readyz")).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    pass
+                assert process.poll() is None, (folder / "log").read_text()
+                assert time.monotonic() < until, (folder / "log").read_text()
+                await asyncio.sleep(0.05)
+            yield process, client, f"http://127.0.0.1:{admin}"
+    finally:
+        if process.poll() is None:
+            process.kill()
+        await asyncio.to_thread(process.wait)
