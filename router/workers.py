@@ -2,7 +2,8 @@
 passes signals on, and has the admin port. It serves no request itself.
 
 Each worker is a whole gateway on a listening socket of its own; the kernel spreads connections over them
-(SO_REUSEPORT). A worker whose keeper is gone, as its standard input tells, drains and ends.
+(SO_REUSEPORT). Its standard input tells it first what was asked for, and by its end that its keeper is gone: then it
+drains and ends.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import click
 import httpx
+import msgspec
 import uvloop
 from msgspec.structs import replace
 
@@ -57,13 +59,13 @@ class Worker:
 
     async def start(self, options: Options) -> None:
         self.ready_file.unlink(missing_ok=True)
-        argv = [sys.executable, "-P", "-m", "router", "serve", "--worker", f"{self.number}:{self.socket}"]
-        argv += ["--config", str(options.config), "--host", options.host, "--port", str(options.port)]
-        argv += ["--state", str(options.state)] if options.state is not None else []
-        argv += ["--redis", options.redis] if options.redis is not None else []
+        argv = [sys.executable, "-P", "-m", "router", "serve", "--worker"]
+        asked = replace(options, worker=serving.Worker(number=self.number, socket=self.socket))
         path = os.pathsep.join([str(Path(router.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         env = {**os.environ, "PYTHONPATH": path.rstrip(os.pathsep)}
         self.process = await asyncio.create_subprocess_exec(*argv, stdin=asyncio.subprocess.PIPE, env=env)
+        if self.process.stdin is not None:  # not in the arguments, which every user of the machine can read
+            self.process.stdin.write(msgspec.json.encode(asked, enc_hook=str) + b"\n")
 
     def tell(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.returncode is None:
@@ -144,6 +146,11 @@ class Keeper:
         while len(self.alive) < len(self._workers):  # noqa: ASYNC110  files say it, and no event
             await asyncio.sleep(0.05)
         self._served = True
+
+
+def told(line: bytes) -> Options:
+    """What a worker's keeper tells it first."""
+    return msgspec.json.decode(line, type=Options, dec_hook=lambda kind, value: kind(value))
 
 
 def serve(options: Options) -> int:

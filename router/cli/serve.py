@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ import click
 @click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
 @click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
-@click.option("--worker", hidden=True, help="NUMBER:SOCKET. How the keeper of workers starts one.")
+@click.option("--worker", is_flag=True, hidden=True, help="How the keeper of workers starts one.")
 @click.option("--redis", metavar="URL", help="Share state there: redis://[:PASSWORD@]HOST:PORT/DB.")
 def command(
     config: Path,
@@ -28,13 +29,14 @@ def command(
     workers: int,
     state: Path | None,
     redis: str | None,
-    worker: str | None,
+    worker: bool,
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C. Exit code 0 after it has drained, 2 on a bad configuration."""
     from router import serving
     from router import workers as several
 
-    number, _, place = (worker or "").partition(":")
+    if worker:
+        raise SystemExit(serving.serve(several.told(sys.stdin.buffer.readline())))
     options = serving.Options(
         config=config,
         host=host,
@@ -44,6 +46,5 @@ def command(
         state=state,
         redis=redis,
         workers=workers,
-        worker=serving.Worker(number=int(number), socket=Path(place)) if worker else None,
     )
     raise SystemExit(several.serve(options) if workers > 1 else serving.serve(options))

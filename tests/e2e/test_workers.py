@@ -93,7 +93,7 @@ async def test_F22_two_workers_are_one_gateway_and_one_that_is_killed_is_started
 
 
 @pytest.mark.slow
-async def test_L16_L18_F18_a_sigterm_drains_every_worker(tmp_path: Path) -> None:
+async def test_L18_F18_a_sigterm_drains_every_worker(tmp_path: Path) -> None:
     words = [f"w{i} " for i in range(50)]
     async with ScriptedServer(
         lambda seen: chat_stream(words, gap_s=0.1) if seen.json().get("stream") else chat("hi")(seen)
