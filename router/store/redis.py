@@ -146,7 +146,9 @@ class RedisStore:
 
     async def meet(self, mine: Presence) -> Others:
         args = [mine.replica, self._presence_ms, msgspec.json.encode(mine)]
-        now, known, told = await self._link.call(lambda _: self._meet(keys=[SEEN, TOLD], args=args))
+        # The first time nobody waits, and there is a connection to make.
+        bound_s = CONNECT_S if self._replica is None else None
+        now, known, told = await self._link.call(lambda _: self._meet(keys=[SEEN, TOLD], args=args), bound_s=bound_s)
         if not known and self._replica is not None:
             self._send_all_again()
         self._replica = mine.replica
