@@ -1,4 +1,4 @@
-"""What is known of each deployment from its own traffic: calls in flight, failures in a row, cooldowns.
+"""What is known of each deployment, from its traffic and from what it reports: calls in flight, failures, cooldowns.
 
 Decides nothing about a request: `plan` does, from the `Load` this gives. State is kept by deployment name, so it
 survives a reload.
@@ -21,6 +21,10 @@ FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools a
 FIRST_COOLDOWN_S = 1.0
 LONGEST_COOLDOWN_S = 10.0  # doubling from 1 s, as Envoy's ejection grows; short, since it is how late a return is seen
 LONGEST_RETRY_AFTER_S = 300.0
+RATE_TO_COOL = 0.3  # share of failures among the last calls, for those that never come three in a row
+RATE_LEAST = 20  # calls that such a share is told from
+RATE_MOST = 100
+PROBE_EVERY_S = 1.0  # where nothing else can serve, a probe that does not end is not waited for longer
 CHECKS_TO_COOL = 2
 CHECKED_DOWN_S = 3.0  # renewed by each check that fails: longer than one takes
 TTFT_WEIGHT = 0.1  # of a new stream in the moving mean
@@ -45,6 +49,14 @@ class Health:
         self._ttft: dict[str, tuple[float, int]] = {}  # moving mean, and how many streams since the last `publish`
         self._quiet: dict[str, int] = {}  # how many times in a row there was none
         self._beside: Mapping[str, frozenset[str]] = {}  # the other deployments of its groups
+        self._most_out: Mapping[str, int] = {}  # how many of its group may be out before rates are not believed
+        self._recent: dict[str, list[int]] = {}  # calls that went well and that failed lately, since a first failure
+        self._by_rate: set[str] = set()  # those that cool for their rate alone
+        self._probation: dict[str, float] = {}  # cooled for a failure, no answer since -> when the last probe began
+        self._probing: dict[str, int] = {}  # probes in flight
+        self._now = 0.0
+        self._models: dict[str, tuple[str, bool]] = {}  # the model that answers, and whether it is the one asked for
+        self.other_models: dict[str, int] = {}  # answers of another model than the one asked for
         self._checked_down: dict[str, int] = {}  # failed checks in a row
         self._elsewhere: Mapping[str, int] = {}  # calls in flight at other replicas
         self._cooling_elsewhere: dict[str, float] = {}  # until when other replicas let a deployment cool
@@ -55,17 +67,26 @@ class Health:
         in_flight = self._in_flight.copy()
         for name, count in self._elsewhere.items():
             in_flight[name] = in_flight.get(name, 0) + count
-        if not self._cooling and not self._cooling_elsewhere:
+        if not self._cooling and not self._cooling_elsewhere and not self._probation:
             return Load(now=now, in_flight=in_flight, reports=self._reports)
         for table in (self._cooling, self._limited, self._cooling_elsewhere):
             for name in [name for name, until in table.items() if until <= now]:
                 del table[name]
+        self._by_rate &= self._cooling.keys()
+        self._now = now
         cooling, limited = self._cooling.copy(), frozenset(self._limited)
         for name, until in self._cooling_elsewhere.items():
             cooling[name] = max(until, cooling.get(name, 0.0))
         if self._limited_elsewhere:
             limited |= self._limited_elsewhere & self._cooling_elsewhere.keys()
-        return Load(now=now, in_flight=in_flight, cooling=cooling, limited=limited, reports=self._reports)
+        return Load(
+            now=now,
+            in_flight=in_flight,
+            cooling=cooling,
+            limited=limited,
+            probing={name: self._probation[name] + PROBE_EVERY_S for name in self._probing},
+            reports=self._reports,
+        )
 
     def presence(self, now: float) -> tuple[dict[str, int], dict[str, float], tuple[str, ...]]:
         """What other replicas are told: calls in flight, seconds of cooldowns, which of these are limits. Draining is
@@ -82,11 +103,29 @@ class Health:
         self._cooling_elsewhere = {name: now + left_s for name, left_s in others.cooling.items()}
         self._limited_elsewhere = others.limited
 
-    def begin(self, deployment: str) -> None:
-        self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
+    @property
+    def probation(self) -> bool:
+        """Whether any deployment has failed and not answered since."""
+        return bool(self._probation)
 
-    def end(self, deployment: str) -> None:
+    def begin(self, deployment: str) -> bool:
+        """A call begins, on what `load` said last; whether it is a probe, which is to be told to `end`."""
+        self._in_flight[deployment] = self._in_flight.get(deployment, 0) + 1
+        if not self._probation or deployment not in self._probation:
+            return False
+        self._probation[deployment] = self._now
+        self._probing[deployment] = self._probing.get(deployment, 0) + 1
+        return True
+
+    def end(self, deployment: str, probe: bool = False) -> None:
         self._in_flight[deployment] -= 1
+        if probe and (left := self._probing.pop(deployment, 0) - 1) > 0:
+            self._probing[deployment] = left
+
+    def answering(self, deployment: str) -> None:
+        """Content arrives from it: it gets its share of the requests again. How that ends is told later."""
+        self._probation.pop(deployment, None)
+        self._probing.pop(deployment, None)
 
     def succeeded(self, deployment: str, ttft_s: float | None = None) -> None:
         """Forget failures. A limit stands until its time: what ended now may have begun before it was told.
@@ -94,10 +133,13 @@ class Health:
         if ttft_s is not None:
             mean, count = self._ttft.get(deployment, (ttft_s, 0))
             self._ttft[deployment] = (mean + TTFT_WEIGHT * (ttft_s - mean), count + 1)
+        if deployment in self._recent:
+            self._went(deployment, 0)
         if deployment in self._failures:
             del self._failures[deployment]
             self._last_error.pop(deployment, None)
-            if deployment not in self._draining:
+            self.answering(deployment)
+            if deployment not in self._draining and deployment not in self._by_rate:
                 self._warm(deployment)
 
     def failed(self, deployment: str, fault: Fault, error: PointsmanError, now: float) -> None:
@@ -117,14 +159,62 @@ class Health:
             cool_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8))
         elif failures >= FAILURES_TO_COOL:
             cool_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8))
+        elif self._fails_often(deployment, now):
+            self._by_rate.add(deployment)
+            cool_s = LONGEST_COOLDOWN_S
         if not cool_s:
             return
+        if fault != "limit":
+            self._probation[deployment] = now - PROBE_EVERY_S
         until = now + cool_s
         until = max(until, self._limited.get(deployment, 0.0))
         if fault == "limit":
             self._limited[deployment] = until
         if deployment not in self._draining:
             self._cooling[deployment] = until
+            self._panic(deployment, now)
+
+    def _went(self, deployment: str, how: int) -> list[int]:
+        """Count a call that went well (0) or failed (1). What is long ago counts ever less."""
+        recent = self._recent.setdefault(deployment, [0, 0])
+        recent[how] += 1
+        if sum(recent) >= RATE_MOST:
+            recent[:] = [recent[0] // 2, recent[1] // 2]
+            if not recent[1]:
+                del self._recent[deployment]
+        return recent
+
+    def _fails_often(self, deployment: str, now: float) -> bool:
+        """Whether its share of failures takes it out: not where too many of its group are out already."""
+        good, bad = self._went(deployment, 1)
+        if good + bad < RATE_LEAST or bad < RATE_TO_COOL * (good + bad) or not self._room(deployment, now):
+            return False
+        del self._recent[deployment]
+        return True
+
+    def _room(self, deployment: str, now: float) -> bool:
+        beside = self._beside.get(deployment, ())
+        return sum(self._cooling.get(name, 0.0) > now for name in beside) < self._most_out.get(deployment, 0)
+
+    def _panic(self, deployment: str, now: float) -> None:
+        """Where more of a group are out than may be, those that merely fail often are better than what is left."""
+        for name in self._by_rate.intersection(self._beside.get(deployment, ())):
+            if not self._room(name, now):
+                self._by_rate.discard(name)
+                self.answering(name)
+                self._warm(name)
+
+    def served(self, deployment: str, asked: str, reported: str) -> bool:
+        """The model that an answer names. True where it is news that this is not the one asked for."""
+        before = self._models.get(deployment)
+        if before is None or before[0] != reported:
+            self._models[deployment] = before_ = (reported, same_model(asked, reported))
+        else:
+            before_ = before
+        if before_[1]:
+            return False
+        count = self.other_models[deployment] = self.other_models.get(deployment, 0) + 1
+        return count == 1
 
     # --- what is told once a second ---
 
@@ -138,7 +228,7 @@ class Health:
             self._said.pop(deployment, None)
             return
         there = (report.running or 0.0) + (report.waiting or 0.0)
-        ours = self._in_flight.get(deployment, 0)
+        ours = self._in_flight.get(deployment, 0) + self._elsewhere.get(deployment, 0)
         self._said[deployment] = replace(report, elsewhere=max(0.0, there - ours))
 
     def publish(self) -> None:
@@ -189,10 +279,13 @@ class Health:
         """The configuration in force: what it does not have is forgotten."""
         self.keep(config.deployments)
         beside: dict[str, frozenset[str]] = {}
+        most_out: dict[str, int] = {}
         for group in config.groups.values():
+            most = int(group.max_ejected * len(group.deployments))
             for name in group.deployments:
                 beside[name] = beside.get(name, frozenset()).union(group.deployments) - {name}
-        self._beside = beside
+                most_out[name] = min(most, most_out.get(name, most))
+        self._beside, self._most_out = beside, most_out
 
     def keep(self, deployments: Iterable[str]) -> None:
         """Forget every deployment not named here."""
@@ -200,6 +293,7 @@ class Health:
         tables: tuple[dict[str, Any], ...] = (
             *(self._cooling, self._limited, self._failures, self._last_error),
             *(self._said, self._lacking, self._ttft, self._quiet, self._checked_down),
+            *(self._recent, self._probation, self._probing, self._models),
         )
         for table in tables:
             for gone in table.keys() - names:
@@ -223,6 +317,15 @@ class Health:
             "last_error": self._last_error.get(name),
             "draining": draining,
             "up": not cooling,
+            "served_model": self._models.get(name, (None,))[0],
+            "other_models": self.other_models.get(name, 0),
             "load": None if (report := self._reports.get(name)) is None else to_builtins(report),
             "load_lacks": self._lacking.get(name),
         }
+
+
+def same_model(asked: str, reported: str) -> bool:
+    """Whether a reported name may be that of the model asked for: versions are added behind it, owners before it, and a
+    file's path and ending around it."""
+    one, other = (name.lower().rstrip("/").rpartition("/")[2].removesuffix(".gguf") for name in (asked, reported))
+    return other.startswith(one) or one.startswith(other)

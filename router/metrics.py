@@ -31,13 +31,14 @@ OVERHEAD_S = (50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 
 SCORER_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 DECILES = tuple(n / 10 for n in range(1, 11))
 
-CountName = Literal["records_written", "records_dropped", "log_lines_dropped", "store_errors"]
+CountName = Literal["records_written", "records_dropped", "log_lines_dropped", "store_errors", "retries_refused"]
 Verdict = Literal["small_worse", "same", "small_better", "invalid"]
 
 _COUNTS: Mapping[CountName, str] = {
     "records_written": "Records kept in the records database",
     "records_dropped": "Records and feedback that the records database did not keep",
     "log_lines_dropped": "Request lines that the log did not keep",
+    "retries_refused": "Failures that could have been tried again, where the group had no retries left",
     "store_errors": "Calls to the session store that failed",
 }
 
@@ -154,6 +155,7 @@ class Metrics:
         self._up: dict[str, bool] = {}
         self._queue_depth: dict[str, float] = {}
         self._kv_usage: dict[str, float] = {}
+        self._other_models: dict[str, int] = {}
         self._thresholds: dict[tuple[str, str], float] = {}
         self._quality: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._samples: dict[tuple[str, str], int] = {}
@@ -242,6 +244,10 @@ class Metrics:
         known = {n: report for n, report in reports.items() if n in self._names.deployments}
         self._queue_depth = {n: r.waiting for n, r in known.items() if r.waiting is not None}
         self._kv_usage = {n: r.kv for n, r in known.items() if r.kv is not None}
+
+    def other_models(self, counts: Mapping[str, int]) -> None:
+        """Answers of another model than the one asked for, since the start."""
+        self._other_models = dict(counts)
 
     def threshold(self, policy: str, route: str, value: float) -> None:
         """The cut in force, when it has moved from the one in the file."""
@@ -353,6 +359,8 @@ class Metrics:
         yield _gauge("deployment_up", "1 when requests may go there", ("deployment",), _single(self._up))
         yield _gauge("queue_depth", "Requests waiting in the deployment", ("deployment",), _single(self._queue_depth))
         yield _gauge("kv_usage", "Share of the KV cache in use", ("deployment",), _single(self._kv_usage))
+        others = {(_known(n, self._names.deployments),): count for n, count in self._other_models.items()}
+        yield _counter("other_model", "Answers of another model than the one asked", ("deployment",), others)
         scorers = list(self._scorers.items())
         yield _histogram("score", "Scores given", "scorer", ((n, s.score) for n, s in scorers))
         yield _histogram("score_seconds", "Time a score took", "scorer", ((n, s.seconds) for n, s in scorers))

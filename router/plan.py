@@ -42,7 +42,7 @@ _OVERESTIMATE = 2  # the token estimate may be this much too high
 # These APIs are translated into one another; the others are served where they are spoken.
 _TRANSLATED: frozenset[Dialect] = frozenset(("chat", "messages", "responses"))
 
-Bar = Literal["missing", "dialect", "images", "window", "drained", "limited", "cooling", "full"]
+Bar = Literal["missing", "dialect", "images", "window", "drained", "limited", "cooling", "probing", "full"]
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -141,7 +141,14 @@ _REMEMBERED = 512  # a configuration has a few dozen; each holds the values that
 
 def _standing(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals) -> Survey | None:
     """The survey of a calm moment, made once for a configuration; None where this request or moment is special."""
-    if load.cooling or decision.only or decision.then is not None or decision.within or isinstance(policy, Asked):
+    if (
+        load.cooling
+        or load.probing
+        or decision.only
+        or decision.then is not None
+        or decision.within
+        or isinstance(policy, Asked)
+    ):
         return None
     key = (id(config), id(policy), decision.group, signals.dialect, signals.has_images)
     held = _standings.get(key)
@@ -179,7 +186,11 @@ def _bar(name: str, deployment: Deployment | None, load: Load, signals: Signals)
     if until is not None and until > load.now:
         if math.isinf(until):
             return "drained"
-        return "limited" if name in load.limited else "cooling"
+        if name in load.limited:
+            return "limited"
+        return "probing" if name in load.probing else "cooling"
+    if name in load.probing:
+        return "probing"
     most = deployment.max_in_flight
     if most is not None and load.in_flight.get(name, 0) >= most:
         return "full"
@@ -215,6 +226,9 @@ def _refusal(bar: Bar, name: str, group: str, deployment: Deployment | None, loa
             wait_s = load.cooling[name] - load.now
             what = "is rate-limited" if bar == "limited" else "failed and is cooling"
             reason = f"it {what} for another {wait_s:.1f} s"
+        case "probing":
+            wait_s = max(0.0, load.probing[name] - load.now)
+            reason = "it failed, and one request is finding out whether it can serve again"
         case "full":
             wait_s = _BUSY_RETRY_S
             most = deployment.max_in_flight if deployment is not None else None
@@ -279,8 +293,10 @@ def _without_targets(seen: Survey, config: Config, signals: Signals) -> Plan:
     refused = tuple((r.deployment, r.reason) for r in seen.refusals)
     waits = sorted((r.wait_s, i, r) for i, r in enumerate(seen.refusals) if r.wait_s is not None)
     for wait_s, _, refusal in waits:
-        if (refusal.bar == "cooling" and wait_s <= PROBE_FAILED_S) or (
-            refusal.bar == "limited" and wait_s <= PROBE_LIMITED_S
+        if (
+            (refusal.bar == "cooling" and wait_s <= PROBE_FAILED_S)
+            or (refusal.bar == "limited" and wait_s <= PROBE_LIMITED_S)
+            or (refusal.bar == "probing" and wait_s <= 0)
         ):
             return Plan(targets=(Target(deployment=refusal.deployment, group=refusal.group),), refused=refused)
     if waits:
@@ -311,7 +327,7 @@ def refused_as(
             "context window of any deployment that may serve it"
         )
     wait_s = plan_.retry_after_s
-    if "limited" in bars and not bars & {"cooling", "full"}:
+    if "limited" in bars and not bars & {"cooling", "probing", "full"}:
         return RateLimited(f"group {decision.group} is rate-limited", retry_after_s=wait_s)
     return Overloaded(f"no deployment of group {decision.group} can serve now", retry_after_s=wait_s)
 

@@ -249,7 +249,7 @@ def _clean(signals: Signals, known: bool) -> Signals:
 
 def _narrow(load: Load, deployments: frozenset[str] | None) -> Load:
     """Without deployments that do not matter here, and finite: JSON has no infinity for one that is draining."""
-    calm = not load.cooling and not load.reports
+    calm = not load.cooling and not load.reports and not load.probing
     if calm and (deployments is None or deployments.issuperset(load.in_flight)):
         return load
     kept = deployments if deployments is not None else frozenset((*load.in_flight, *load.cooling, *load.reports))
@@ -258,6 +258,7 @@ def _narrow(load: Load, deployments: frozenset[str] | None) -> Load:
         in_flight={name: n for name, n in load.in_flight.items() if name in kept},
         cooling={name: min(until, _FAR_OFF_S) for name, until in load.cooling.items() if name in kept},
         limited=load.limited & kept,
+        probing={name: at for name, at in load.probing.items() if name in kept},
         reports={name: report for name, report in load.reports.items() if name in kept},
     )
 

@@ -7,6 +7,8 @@ bytes and keeps times; what the bytes mean is the codec's and the meter's.
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -21,11 +23,14 @@ from router.health import Health
 from router.metrics import Metrics
 from router.origins import STATEFUL, see
 from router.outbound import outbound
-from router.plan import COUNTED, after, fault_of, refused_as
+from router.plan import COUNTED, RETRIED, after, fault_of, refused_as
+from router.retries import Retries
 from router.seams import Meter, Reply
 from router.types import Attempt, Deployment, Plan, Target
 from router.upstreams.litellm import unsaid
 from router.wire import CODECS
+
+log = logging.getLogger("pointsman.relay")
 
 WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
@@ -34,6 +39,9 @@ OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the cli
 RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
 # What most answers have beside them, which is not passed on.
 _USUAL = frozenset(("content-type", "content-length", "transfer-encoding", "connection", "date", "server"))
+# A name in the first bytes of an answer or event; one with anything odd in it is not looked at.
+_MODEL = re.compile(rb'"model"\s*:\s*"([A-Za-z0-9][A-Za-z0-9_.:/@+ -]{0,199})"')
+_MODEL_WITHIN = 2048
 _UNKNOWN = PointsmanError("internal error")  # of an attempt that has not ended in a known way
 
 
@@ -43,6 +51,8 @@ class Relay:
     def __init__(self, health: Health, metrics: Metrics) -> None:
         self._health = health
         self._metrics = metrics
+        self._retries = Retries()
+        metrics.count("retries_refused", lambda: self._retries.refused)
 
     async def run(self, flight: Flight) -> None:
         """Answer the client from the first target that can. Raises the last error when none could."""
@@ -50,6 +60,7 @@ class Relay:
         if not plan.targets:
             raise _nothing_serves(flight)
         target = plan.targets[0]
+        self._retries.request(target.group)
         while True:
             deployment = flight.snapshot.config.deployments[target.deployment]
             try:
@@ -66,9 +77,18 @@ class Relay:
                 return
             except UpstreamError as error:
                 following = after(plan, flight.attempts, error, flight.snapshot.config)
-                if following is None or flight.exchange.committed:
+                if following is None or flight.exchange.committed or not self._may_retry(flight, following, error):
                     raise
                 target = following
+
+    def _may_retry(self, flight: Flight, following: Target, error: PointsmanError) -> bool:
+        """Whether there is time for another attempt, and the first target's group can pay for it. A prompt that was too
+        long is no sign of trouble and costs nothing."""
+        if flight.watch.left_s(flight.snapshot.config.deployments[following.deployment].timeouts) <= 0:
+            return False
+        if fault_of(error) not in RETRIED:
+            return True
+        return self._retries.take(flight.plan.targets[0].group, asyncio.get_running_loop().time())
 
     async def _attempt(self, target: Target, deployment: Deployment, flight: Flight) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""
@@ -77,7 +97,7 @@ class Relay:
             self._left_out(flight, deployment)
         watch, stream = flight.watch, flight.call.stream
         watch.attempt(deployment.timeouts, flight.stream_headers if stream else None)
-        self._health.begin(deployment.name)
+        probe = self._health.begin(deployment.name)
         flight.begin_attempt(perf_counter())
         error: PointsmanError | None = _UNKNOWN
         try:
@@ -95,7 +115,7 @@ class Relay:
             raise
         finally:
             watch.rest()
-            self._health.end(deployment.name)
+            self._health.end(deployment.name, probe)
             flight.attempts.append(
                 Attempt(
                     deployment=deployment.name,
@@ -159,6 +179,7 @@ class Relay:
         answer = await read_all(reply, WHOLE_LIMIT)
         if not _is_object(answer):
             raise BadAnswer("the upstream's answer is not a JSON object")
+        self._see_model(flight, answer)
         translation = flight.translation
         if translation is None:
             flight.usage = flight.codec.usage(answer)
@@ -194,6 +215,9 @@ class Relay:
                 held.append(out)
             if meter.content or meter.done:
                 watch.content = True
+                if self._health.probation and flight.target is not None:
+                    self._health.answering(flight.target.deployment)
+                self._see_model(flight, held[0] if held else data)
                 flight.first_content(perf_counter())
                 if not exchange.started:
                     await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
@@ -205,6 +229,16 @@ class Relay:
         await exchange.end(self._tail(meter, exchange))
         if meter.done:
             await self._to_the_end(reply)
+
+    def _see_model(self, flight: Flight, answer: bytes) -> None:
+        """Notes which model an answer says it is of, as far as it says so at its beginning."""
+        found = _MODEL.search(answer, 0, _MODEL_WITHIN)
+        if found is None or flight.target is None:
+            return
+        deployment = flight.snapshot.config.deployments[flight.target.deployment]
+        reported = found[1].decode("ascii")
+        if deployment.model and self._health.served(deployment.name, deployment.model, reported):
+            log.warning("deployment %s: answers are of model %s, not %s", deployment.name, reported, deployment.model)
 
     def _tail(self, meter: Meter, exchange: Exchange) -> bytes:
         tail = meter.close()

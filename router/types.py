@@ -206,7 +206,7 @@ class Report(Struct, frozen=True, kw_only=True, gc=False):
     running: float | None = None  # requests that it works on, anybody's
     waiting: float | None = None  # requests that wait inside it
     kv: float | None = None  # share of its KV cache in use
-    elsewhere: float = 0.0  # of those running and waiting, the ones that did not come through this gateway
+    elsewhere: float = 0.0  # of those running and waiting, the ones that came through no gateway of ours
     ttft_s: float | None = None  # moving mean of the streams served lately
 
 
@@ -217,6 +217,7 @@ class Load(Struct, frozen=True, kw_only=True, gc=False):
     in_flight: Mapping[str, int] = {}
     cooling: Mapping[str, float] = {}  # deployment -> monotonic time until which it should not be tried
     limited: frozenset[str] = frozenset()  # those of `cooling` that asked for it (429), not those that failed
+    probing: Mapping[str, float] = {}  # failed, and being tried with one request -> when another may be sent
     reports: Mapping[str, Report] = {}  # as of the last second; only deployments of which something is known
     cuts: Mapping[str, Cut] = {}  # by route of the policy that decides; only those that moved
 
@@ -601,6 +602,7 @@ class Group:
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
     name: str
     deployments: tuple[str, ...]
+    max_ejected: float = 0.5  # share that may be out for failing often; beyond it that is not believed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,6 +93,10 @@ class Watch:
         self._ping_headers = ping_headers
         self.due = min(self.due, self._first_at, now + idle_s, self.started + total_s)
 
+    def left_s(self, timeouts: Timeouts) -> float:
+        """Seconds of the whole request's time that an attempt which began now would have."""
+        return self.started + timeouts.total_s - self._loop.time()
+
     def alive(self) -> None:
         """Any byte of the upstream has arrived."""
         self._last = self._loop.time()

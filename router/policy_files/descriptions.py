@@ -136,7 +136,10 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "scores": "What each scorer would say; null means that it abstains.",
         "expect": "The route that must be taken, or {route: ..., group: ...}.",
     },
-    "Group": {"deployments": "The deployments that serve this group; any of them may answer."},
+    "Group": {
+        "deployments": "The deployments that serve this group; any of them may answer.",
+        "max_ejected": "Share of them that may be out for failing often; left out: 0.5.",
+    },
     "Deployment": {
         "upstream": "What kind of place this is.",
         "model": "The model name that the upstream knows.",

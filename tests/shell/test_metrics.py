@@ -46,6 +46,7 @@ CONTRACT = {
     "pointsman_deployment_up": {"deployment"},
     "pointsman_queue_depth": {"deployment"},
     "pointsman_kv_usage": {"deployment"},
+    "pointsman_other_model": {"deployment"},
     "pointsman_score": {"scorer"},
     "pointsman_score_seconds": {"scorer"},
     "pointsman_abstain": {"scorer", "reason"},
@@ -116,6 +117,7 @@ def used() -> Metrics:
     metrics.dropped("chat", ["seed"])
     metrics.in_flight("small-a", 1)
     metrics.deployment_up("small-a", True)
+    metrics.other_models({"small-a": 1})
     metrics.reports({"small-a": Report(waiting=3, kv=0.5)})
     metrics.canary("default", "default", 0.05)
     metrics.canary_difference("default", "error_rate", 0.01, -0.02, 0.03)
@@ -309,6 +311,7 @@ def test_the_operators_table_lists_every_metric_with_its_labels():
     metrics.count("records_written", lambda: 0)
     metrics.count("records_dropped", lambda: 0)
     metrics.count("store_errors", lambda: 0)
+    metrics.count("retries_refused", lambda: 0)
     page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
     rows = re.findall(r"^\| `(pointsman_\w+)` \| ([\w, ]*)\|", page, re.MULTILINE)
     listed = {name: {label.strip() for label in labels.split(",") if label.strip()} for name, labels in rows}
