@@ -139,6 +139,7 @@ class Flight:
     forwarded: Mapping[str, str] = NOTHING
     listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
     checked: Checked | None = None  # what it found
+    leave: Callable[[], None] | None = None  # gives its place in the group back
     settled = True  # who answers is known: not while a cascade's first answer is held back
     tries = 0  # attempts that began
     target: Target | None = None

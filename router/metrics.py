@@ -156,6 +156,7 @@ class Metrics:
         self._queue_depth: dict[str, float] = {}
         self._kv_usage: dict[str, float] = {}
         self._other_models: dict[str, int] = {}
+        self._waiting: dict[str, int] = {}
         self._thresholds: dict[tuple[str, str], float] = {}
         self._quality: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._samples: dict[tuple[str, str], int] = {}
@@ -244,6 +245,10 @@ class Metrics:
         known = {n: report for n, report in reports.items() if n in self._names.deployments}
         self._queue_depth = {n: r.waiting for n, r in known.items() if r.waiting is not None}
         self._kv_usage = {n: r.kv for n, r in known.items() if r.kv is not None}
+
+    def waiting(self, counts: Mapping[str, int]) -> None:
+        """Requests that wait for a place in a group; set before each scrape."""
+        self._waiting = dict(counts)
 
     def other_models(self, counts: Mapping[str, int]) -> None:
         """Answers of another model than the one asked for, since the start."""
@@ -359,6 +364,7 @@ class Metrics:
         yield _gauge("deployment_up", "1 when requests may go there", ("deployment",), _single(self._up))
         yield _gauge("queue_depth", "Requests waiting in the deployment", ("deployment",), _single(self._queue_depth))
         yield _gauge("kv_usage", "Share of the KV cache in use", ("deployment",), _single(self._kv_usage))
+        yield _gauge("waiting", "Requests that wait for a place in the group", ("group",), _single(self._waiting))
         others = {(_known(n, self._names.deployments),): count for n, count in self._other_models.items()}
         yield _counter("other_model", "Answers of another model than the one asked", ("deployment",), others)
         scorers = list(self._scorers.items())

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from router import logs, origins, record, signals
 from router import policy as policies
+from router.admission import RANKS, Admission
 from router.changes import Changes
 from router.decide import decide, remember
 from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
@@ -74,6 +75,8 @@ class Service:
         self.health = health
         self.steering = steering if steering is not None else Steering(metrics, Changes(None))
         self.trials = trials if trials is not None else Trials(metrics, Changes(None))
+        self.admission = Admission()
+        self.admission.use(snapshot.config)
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
         self._ticker = Ticker()
@@ -96,6 +99,8 @@ class Service:
             else:
                 flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
             await self.decide(flight)
+            if self.admission.gates:
+                await self._admit(flight)
             flight.forwarded = forwarded(caller.headers)
             if flight.decision is not None and flight.decision.then is not None:
                 await self._verifier.run(flight)
@@ -115,6 +120,8 @@ class Service:
             error = PointsmanError("internal error; the request id finds it in the gateway's log")
         finally:
             watch.stop()
+            if flight.leave is not None:
+                flight.leave()
             if watch.error is not None:
                 await watch.settle()
             if error is not None:
@@ -160,6 +167,20 @@ class Service:
         flight.decision = step
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         return step
+
+    async def _admit(self, flight: Flight) -> None:
+        """Wait for a place in the group whose turn is first, where it has a limit; then plan anew."""
+        targets, decision, found = flight.plan.targets, flight.decision, flight.signals
+        gate = self.admission.gates.get(targets[0].group) if targets else None
+        if gate is None or decision is None or found is None or flight.load is None:
+            return
+        policy = flight.policy
+        priority = "normal" if isinstance(policy, policies.Asked) else policy.priority
+        waited = await gate.enter(RANKS[priority], found.tenant)
+        flight.leave = gate.leave
+        if waited:
+            flight.load = replace(self.health.load(self._loop.time()), cuts=flight.load.cuts)
+            flight.plan = plan(decision, policy, flight.snapshot.config, flight.load, found, flight.draw)
 
     def _tried(self, flight: Flight, chosen: policies.Selection) -> policies.Selection:
         """The policy that decides where `chosen` has a canary; a conversation is always on the same side of it."""

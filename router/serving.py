@@ -123,6 +123,10 @@ class Gateway:
     def snapshot(self) -> Snapshot:
         return self.service.snapshot
 
+    def waiting(self) -> dict[str, int]:
+        """Requests that wait for a place, by group."""
+        return self.service.admission.waiting()
+
     def unready(self) -> str | None:
         """Why this process should get no new traffic, or None."""
         if self.draining:
@@ -160,6 +164,7 @@ class Gateway:
                 log.warning("`store` is another one now: that takes a restart")
             self.service.snapshot = new
             self.health.use(config)
+            self.service.admission.use(config)
             self.reports.use(config)
             self.config_ok, self.last_error = True, None
             self.metrics.config(new.generation, ok=True, current=config)

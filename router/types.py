@@ -520,6 +520,7 @@ class Policy:
     pin: Pin | None = None
     fallback: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     allow_deployments: bool = False  # may a client name a deployment directly
+    priority: Literal["high", "normal", "low"] = "normal"  # where requests wait before a group
     record_prompts: bool = False  # records of this policy hold the user's words
     target: Goal | None = None
     explore: Explore | None = None
@@ -602,6 +603,9 @@ class Group:
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
     name: str
     deployments: tuple[str, ...]
+    max_in_flight: int | None = None  # requests at a time, over all its deployments
+    queue: int = 0  # requests that may wait for their turn beyond that
+    queue_wait_s: float = 5.0  # longest wait; who would wait longer is turned away at once
     max_ejected: float = 0.5  # share that may be out for failing often; beyond it that is not believed
 
 

@@ -73,6 +73,7 @@ class Endpoints:
     async def metrics(self) -> Response:
         """Prometheus text."""
         state, now = self._state, _monotonic()
+        state.metrics.waiting(state.waiting())
         state.metrics.other_models(state.health.other_models)
         state.metrics.reports(state.health.load(now).reports)
         for name in state.snapshot.config.deployments:

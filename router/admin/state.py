@@ -31,6 +31,10 @@ class AdminState(Protocol):
     @property
     def snapshot(self) -> Snapshot: ...
 
+    def waiting(self) -> dict[str, int]:
+        """Requests that wait for a place, by group."""
+        ...
+
     async def reload(self) -> bool:
         """Puts the files' present content in force; False, with the old one kept, when it is refused."""
         ...

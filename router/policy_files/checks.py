@@ -21,7 +21,7 @@ from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import items, mapping
 from router.steer import rules
-from router.types import Band, Canary, Cascade, Config, Deployment, Explore, Goal, Policy, ScorerSpec, ScoreRule
+from router.types import Band, Canary, Cascade, Config, Deployment, Explore, Goal, Group, Policy, ScorerSpec, ScoreRule
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _WORSE: Final = ("error_rate", "ttft_p95", "quality_difference")
@@ -133,6 +133,23 @@ def literal_keys(document: Document) -> Iterator[Mistake]:
         key = (mapping(body) or {}).get("api_key")
         if isinstance(key, str) and key not in ("", "none") and "${" not in key and path not in document.raw:
             yield document.mistake(path, "a key stands in this file; write ${NAME}, and set that variable")
+
+
+def check_group(document: Document, group: Group) -> Iterator[Mistake]:
+    """Mistakes in one group."""
+    base: Path = ("groups", group.name)
+    if group.max_in_flight is not None and group.max_in_flight < 1:
+        yield document.mistake((*base, "max_in_flight"), "must be at least 1; leave it out for no limit")
+    if group.queue < 0:
+        yield document.mistake((*base, "queue"), "must be 0 or more requests")
+    elif group.queue and group.max_in_flight is None:
+        yield document.mistake(
+            (*base, "queue"), "nothing waits without max_in_flight; set it, or remove this", at_key=True
+        )
+    if not group.queue_wait_s > 0:
+        yield document.mistake((*base, "queue_wait_s"), "must be more than 0 seconds")
+    if not 0 <= group.max_ejected <= 1:
+        yield document.mistake((*base, "max_ejected"), "must be a share from 0 to 1")
 
 
 def check_scorer(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:

@@ -23,6 +23,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "pin": "How long a conversation stays with its group, and when it may move up.",
         "fallback": "For each group, the groups to try when none of its deployments can serve.",
         "allow_deployments": "Whether clients may name a deployment as their model.",
+        "priority": "Whose turn comes first before a group that is full: high, normal or low.",
         "record_prompts": "Whether records of this policy hold the user's words, for eval train --from-records.",
         "target": "A limit that the threshold is moved for, inside bounds.",
         "explore": "A share of requests that goes to the other side of the edge by chance, for evidence.",
@@ -138,6 +139,9 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "Group": {
         "deployments": "The deployments that serve this group; any of them may answer.",
+        "max_in_flight": "Requests of the group at a time; more wait, or are turned away.",
+        "queue": "Requests that may wait for their turn; left out: none.",
+        "queue_wait_s": "The longest wait in seconds; left out: 5.",
         "max_ejected": "Share of them that may be out for failing often; left out: 0.5.",
     },
     "Deployment": {

@@ -136,6 +136,8 @@ def _groups_file(document: Document, groups: dict[str, Group], deployments: dict
     yield from _section(document, "deployments", Deployment, shapes.deployment, deployments)
     for deployment in deployments.values():
         yield from checks.check_deployment(document, deployment)
+    for group in groups.values():
+        yield from checks.check_group(document, group)
     yield from checks.check_store(document)
 
 

@@ -47,6 +47,7 @@ CONTRACT = {
     "pointsman_queue_depth": {"deployment"},
     "pointsman_kv_usage": {"deployment"},
     "pointsman_other_model": {"deployment"},
+    "pointsman_waiting": {"group"},
     "pointsman_score": {"scorer"},
     "pointsman_score_seconds": {"scorer"},
     "pointsman_abstain": {"scorer", "reason"},
@@ -118,6 +119,7 @@ def used() -> Metrics:
     metrics.in_flight("small-a", 1)
     metrics.deployment_up("small-a", True)
     metrics.other_models({"small-a": 1})
+    metrics.waiting({"small": 2})
     metrics.reports({"small-a": Report(waiting=3, kv=0.5)})
     metrics.canary("default", "default", 0.05)
     metrics.canary_difference("default", "error_rate", 0.01, -0.02, 0.03)

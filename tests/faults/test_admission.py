@@ -1,0 +1,173 @@
+"""More requests than a group may have: who begins, who waits, who is turned away, and in what order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from router.admission import RANKS, Admission, Gate
+from router.errors import Overloaded
+from router.types import Config, Group
+from router.upstreams.scripted_server import ScriptedServer
+from router.upstreams.scripts import Wait, chat, chat_answer
+from tests.support.rig import groups, running
+
+SMALL_ONLY = "version: 1\nname: default\nmodels: [auto]\ndefault: small\n"
+NORMAL, HIGH, LOW = RANKS["normal"], RANKS["high"], RANKS["low"]
+
+
+def gate(most: int = 1, queue: int = 10, wait_s: float = 5.0) -> Gate:
+    return Gate(Group(name="g", deployments=("a",), max_in_flight=most, queue=queue, queue_wait_s=wait_s))
+
+
+async def served(of: Gate, asks: list[tuple[int, str]]) -> list[str]:
+    """The order in which these get their turn, one after the other; "-" before those that were turned away."""
+    order: list[str] = []
+
+    async def one(rank: int, name: str) -> None:
+        try:
+            await of.enter(rank, name.rstrip("0123456789"))
+        except Overloaded:
+            order.append(f"-{name}")
+        else:
+            order.append(name)
+            await asyncio.sleep(0.001)
+            of.leave()
+
+    assert not await of.enter(NORMAL, "first")
+    tasks: list[asyncio.Task[None]] = []
+    for rank, name in asks:
+        tasks.append(asyncio.create_task(one(rank, name)))
+        await asyncio.sleep(0)
+    of.leave()
+    await asyncio.gather(*tasks)
+    assert (of.in_flight, of.line) == (0, [])
+    return order
+
+
+async def test_the_line_goes_by_priority_then_in_turns_between_tenants_then_by_arrival() -> None:
+    asks = [(LOW, "l1"), (NORMAL, "a1"), (NORMAL, "a2"), (NORMAL, "a3"), (NORMAL, "b1"), (HIGH, "h1")]
+    assert await served(gate(), asks) == ["h1", "a1", "b1", "a2", "a3", "l1"]
+
+
+async def test_a_full_line_turns_away_the_last_in_it_and_a_newcomer_only_where_that_is_last() -> None:
+    asks = [(NORMAL, "a1"), (NORMAL, "a2"), (NORMAL, "a3"), (NORMAL, "b1"), (HIGH, "h1"), (LOW, "l1")]
+    assert await served(gate(queue=2), asks) == ["-a3", "-a2", "-b1", "-l1", "h1", "a1"]
+
+
+async def test_who_would_wait_too_long_is_turned_away_at_once_and_told_when_to_return() -> None:
+    one = gate(queue=100, wait_s=0.2)
+    await one.enter(NORMAL, "")
+    tasks = [asyncio.create_task(one.enter(NORMAL, "")) for _ in range(5)]
+    for _ in range(3):
+        await asyncio.sleep(0.05)
+        one.leave()
+    late = [asyncio.create_task(one.enter(NORMAL, "")) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    refused = [task for task in late if task.done()]
+    assert len(refused) >= 15
+    error = refused[-1].exception()
+    assert isinstance(error, Overloaded)
+    assert error.retry_after_s is not None
+    assert error.retry_after_s >= 1
+    for task in (*tasks, *late):
+        task.cancel()
+    await asyncio.gather(*tasks, *late, return_exceptions=True)
+
+
+async def test_who_waits_past_the_limit_or_leaves_gives_its_place_up() -> None:
+    one = gate(wait_s=0.05)
+    await one.enter(NORMAL, "")
+    with pytest.raises(Overloaded):
+        await one.enter(NORMAL, "")
+    leaving = asyncio.create_task(one.enter(NORMAL, ""))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert one.line == []
+    one.leave()
+    assert one.in_flight == 0
+
+
+async def test_one_that_leaves_as_its_turn_comes_does_not_keep_the_place() -> None:
+    one = gate()
+    await one.enter(NORMAL, "")
+    leaving = asyncio.create_task(one.enter(NORMAL, ""))
+    await asyncio.sleep(0)
+    one.leave()
+    leaving.cancel()
+    await asyncio.gather(leaving, return_exceptions=True)
+    assert one.in_flight == 0
+
+
+async def test_a_limit_that_a_reload_raises_or_removes_lets_the_line_in() -> None:
+    admission = Admission()
+
+    def use(**keys: int) -> None:
+        group = Group(name="g", deployments=("a",), **keys)
+        admission.use(Config(policies={}, models={}, groups={"g": group}, deployments={}, scorers={}, digest="d"))
+
+    use(max_in_flight=1, queue=5)
+    of = admission.gates["g"]
+    await of.enter(NORMAL, "")
+    waiting = [asyncio.create_task(of.enter(NORMAL, "")) for _ in range(3)]
+    await asyncio.sleep(0)
+    use(max_in_flight=2, queue=5)
+    await asyncio.sleep(0)
+    assert (admission.gates["g"] is of, admission.waiting()) == (True, {"g": 2})
+    use()
+    await asyncio.gather(*waiting)
+    assert admission.gates == {}
+
+
+async def test_F24_past_its_capacity_a_group_works_on_no_more_than_it_may_and_the_rest_is_told_to_return(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedServer(lambda _: chat_answer("ok", delay_s=0.05)) as a:
+        files = groups({"a": a}, {"small": ["a"]}).replace("[a]}", "[a], max_in_flight: 4, queue: 8}")
+        async with running(tmp_path, files, SMALL_ONLY) as rig:
+            most = 0
+
+            async def look() -> None:
+                nonlocal most
+                while True:
+                    most = max(most, a.in_flight)
+                    await asyncio.sleep(0.005)
+
+            looking = asyncio.create_task(look())
+            replies = await asyncio.gather(*[rig.ask() for _ in range(40)])
+            looking.cancel()
+            codes = Counter(reply.status_code for reply in replies)
+            assert codes[200] >= 12
+            assert codes[200] + codes[503] == 40
+            assert most <= 4
+            refused = next(reply for reply in replies if reply.status_code == 503)
+            assert int(refused.headers["retry-after"]) >= 1
+            assert refused.json()["error"]["code"] == "overloaded"
+            assert (await rig.ask()).status_code == 200, "afterwards there is room again"
+            assert len(a.visits) == codes[200] + 1
+
+
+async def test_a_client_that_leaves_while_it_waits_never_reaches_an_upstream(tmp_path: Path) -> None:
+    async with ScriptedServer(lambda _: [Wait(30)]) as a:
+        files = groups({"a": a}, {"small": ["a"]}).replace("[a]}", "[a], max_in_flight: 1, queue: 8}")
+        async with running(tmp_path, files, SMALL_ONLY) as rig:
+            working = asyncio.create_task(rig.ask())
+            while not a.visits:
+                await asyncio.sleep(0.01)
+            waiting = asyncio.create_task(rig.ask())
+            while rig.gateway.waiting() != {"small": 1}:
+                await asyncio.sleep(0.01)
+            assert 'pointsman_waiting{group="small"} 1.0' in (await rig.client.get(f"{rig.admin}/metrics")).text
+            await asyncio.sleep(0.1)
+            waiting.cancel()
+            while rig.gateway.waiting() != {"small": 0}:
+                await asyncio.sleep(0.01)
+            a.script = chat("ok")
+            working.cancel()
+            await asyncio.gather(working, waiting, return_exceptions=True)
+            assert (await rig.ask()).status_code == 200
+            assert len(a.visits) == 2
