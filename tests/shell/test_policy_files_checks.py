@@ -380,6 +380,22 @@ GROUPS_FILES = {
     "an empty key": (ONE + "{upstream: local, api_key: ^''}", "deployments.a.api_key", "write none"),
     "no dialects": (ONE + "{upstream: local, dialects: ^[]}", "deployments.a.dialects", "at least one dialect"),
     "no capacity": (ONE + "{upstream: local, max_in_flight: ^0}", "deployments.a.max_in_flight", "at least 1"),
+    "no health page": (ONE + "{upstream: local, ^health_url: /health}", "deployments.a.health_url", "only an openai"),
+    "no place in a group": (
+        ONE.replace("large: {deployments: [a]}", "large: {deployments: [a], max_in_flight: ^0}") + "{upstream: local}",
+        "groups.large.max_in_flight",
+        "at least 1",
+    ),
+    "a line that nothing forms": (
+        ONE.replace("large: {deployments: [a]}", "large: {deployments: [a], ^queue: 5}") + "{upstream: local}",
+        "groups.large.queue",
+        "nothing waits without max_in_flight",
+    ),
+    "more than all of a group": (
+        ONE.replace("large: {deployments: [a]}", "large: {deployments: [a], max_ejected: ^2}") + "{upstream: local}",
+        "groups.large.max_ejected",
+        "a share from 0 to 1",
+    ),
     "half a request": (ONE + "{upstream: local, max_in_flight: ^1.5}", "deployments.a.max_in_flight", "a whole number"),
     "a field of the gateway's own": (
         ONE + "{upstream: local, set: {^model: m}}", "deployments.a.set.model", "the gateway's own"
