@@ -14,7 +14,7 @@ UV := uv==0.13.9
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-clients check fmt bench lock clean
+.PHONY: help run test test-faults test-clients check fmt bench lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ run: .venv/run.stamp ## install what is missing and serve on 127.0.0.1:8080 (ARG
 
 test: .venv/dev.stamp ## run the tests (ARGS="-k name")
 	$(BIN)/python -m pytest $(ARGS)
+
+test-faults: .venv/dev.stamp ## the fault tests alone, with the soak of memory a hundred times as long (tens of minutes)
+	POINTSMAN_SOAK=80000 $(BIN)/python -m pytest tests/faults -o faulthandler_timeout=0 $(ARGS)
 
 test-clients: .venv/clients.stamp ## drive the gateway with agent command lines and frameworks (needs npm; about 1.4 GB)
 	PYTHONPATH=.venv/clients/python $(BIN)/python -m pytest tests/clients tests/shell/test_litellm.py $(ARGS)

@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
-from router.plan import Fault
+from router.plan import TTFT_MATTERS, Fault, slower
 from router.seams import Others
 from router.types import Config, Load, Report
 
@@ -241,8 +241,9 @@ class Health:
                 self._ttft[name] = (mean, 0)
         reports = dict(self._said)
         for name, (mean, _) in self._ttft.items():
-            if not self._beside.get(name):
-                continue  # there is nothing to weigh it against
+            rivals = [self._ttft[other][0] for other in self._beside.get(name, ()) if other in self._ttft]
+            if not rivals or slower(max(mean, *rivals), min(mean, *rivals)) < TTFT_MATTERS:
+                continue  # it changes nothing, and need not be looked at with every request
             reports[name] = replace(reports.get(name, _NOTHING_SAID), ttft_s=mean)
         self._reports = reports
 
@@ -319,6 +320,7 @@ class Health:
             "up": not cooling,
             "served_model": self._models.get(name, (None,))[0],
             "other_models": self.other_models.get(name, 0),
+            "ttft_s": round(self._ttft[name][0], 4) if name in self._ttft else None,
             "load": None if (report := self._reports.get(name)) is None else to_builtins(report),
             "load_lacks": self._lacking.get(name),
         }

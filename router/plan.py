@@ -36,7 +36,8 @@ PROBE_FAILED_S = 5.0
 PROBE_LIMITED_S = 0.5
 _BUSY_RETRY_S = 1.0  # Retry-After where all are at their limit: a slot frees with any answer that ends
 _KV_FULL = 0.9  # share from which engines begin to preempt
-_TTFT_FLOOR_S = 0.05  # times below are all equally good
+TTFT_MATTERS = 4.0  # times of which the longest is less than so many of the shortest are equally good
+_TTFT_FLOOR_S = 0.05  # and so are all below
 _OVERESTIMATE = 2  # the token estimate may be this much too high
 
 # These APIs are translated into one another; the others are served where they are spoken.
@@ -264,11 +265,16 @@ def cost(name: str, load: Load, fastest_s: float) -> float:
     if report.kv is not None and report.kv >= _KV_FULL:
         busy *= 2
     if report.ttft_s is not None:
-        slower = report.ttft_s / max(fastest_s, _TTFT_FLOOR_S)
-        while slower >= 4:
-            slower /= 2
+        times = slower(report.ttft_s, fastest_s)
+        while times >= TTFT_MATTERS:
+            times /= 2
             busy *= 2
     return busy
+
+
+def slower(ttft_s: float, fastest_s: float) -> float:
+    """How many times as long one takes to its first token as the fastest."""
+    return ttft_s / max(fastest_s, _TTFT_FLOOR_S)
 
 
 def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, float], draw: float) -> tuple[str, ...]:

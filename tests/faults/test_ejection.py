@@ -198,3 +198,22 @@ def test_a_version_an_owner_or_a_path_does_not_make_it_another_model() -> None:
         assert same_model(asked, reported)
     for asked, reported in (("gpt-4o", "gpt-3.5-turbo"), ("big", "small")):
         assert not same_model(asked, reported)
+
+
+def test_times_to_the_first_token_are_weighed_where_they_differ_much_and_forgotten_where_nothing_comes() -> None:
+    health = known("a", "b")
+    for _ in range(5):
+        health.succeeded("a", 0.1)
+        health.succeeded("b", 0.15)
+    health.publish()
+    assert health.load(100.0).reports == {}
+    for _ in range(100):
+        health.succeeded("b", 2.0)
+    health.publish()
+    reports = health.load(100.0).reports
+    assert reports["a"].ttft_s is not None
+    assert reports["b"].ttft_s is not None
+    assert reports["b"].ttft_s > 10 * reports["a"].ttft_s
+    for _ in range(40):
+        health.publish()
+    assert health.load(100.0).reports == {}
