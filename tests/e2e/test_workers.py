@@ -16,6 +16,7 @@ import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat, chat_stream
+from tests.support.redis_server import redis_server
 from tests.support.rig import POLICY, groups
 from tests.support.served import serving, write
 
@@ -121,6 +122,33 @@ async def test_L18_F18_a_sigterm_drains_every_worker(tmp_path: Path) -> None:
                 assert content.endswith(b"data: [DONE]\n\n")
                 assert content.count(b'"content": "w') == 50
             assert await asyncio.to_thread(process.wait, 15) == 0
+
+
+@pytest.mark.slow
+async def test_workers_that_share_a_redis_keep_a_conversation_whichever_of_them_takes_it(tmp_path: Path) -> None:
+    with redis_server(tmp_path, password="secret-word") as redis:
+        async with ScriptedServer(chat("hi")) as a:
+            config = write(tmp_path, groups({"a": a, "b": a}, {"small": ["a"], "large": ["b"]}))
+            async with (
+                serving(tmp_path, config, "--workers", "2", "--redis", redis.url) as (_, client, admin),
+                httpx.AsyncClient(base_url=admin, timeout=20) as asking,
+            ):
+
+                async def met() -> bool:
+                    shown = (await asking.get("/admin/config")).json()
+                    return len(shown.get("workers", [])) == 2 and len(shown["replicas"]) == 1
+
+                await soon(met)
+                headers = {"x-session-id": "c", "connection": "close"}
+                reply = await client.post("/v1/chat/completions", json=BODY, headers=headers | {"x-score": "0.9"})
+                assert reply.headers["x-pointsman-group"] == "large"
+                await asyncio.sleep(0.5)
+                for _ in range(20):
+                    reply = await client.post("/v1/chat/completions", json=BODY, headers=headers | {"x-score": "0.1"})
+                    assert reply.headers["x-pointsman-group"] == "large"
+            log = (tmp_path / "log").read_text()
+            assert "without a shared store" not in log
+            assert "secret-word" not in log
 
 
 @pytest.mark.slow
