@@ -127,7 +127,7 @@ class RedisStore:
                 value = msgspec.json.encode(waiting.session)
                 pipe.set(SESSION + waiting.session.id, value, px=left_ms, nx=waiting.unless)
         try:
-            await self._link.call(lambda _: pipe.execute(), bound_s=CONNECT_S)
+            await self._link.call(lambda _: _taken(pipe), bound_s=CONNECT_S)
         except ConnectionError:
             return False
         for waiting in some:
@@ -168,6 +168,14 @@ class RedisStore:
                     await self._link.call(lambda _: self._leave(keys=[SEEN, TOLD], args=args))
         await self._link.aclose()
         await self._local.aclose()
+
+
+async def _taken(pipe: Any) -> None:
+    """Raises where Redis took none of it; a single one that it refuses must not hold up the others for ever."""
+    answers: list[Any] = await pipe.execute(raise_on_error=False)
+    refused = [answer for answer in answers if isinstance(answer, Exception)]
+    if refused and len(refused) == len(answers):
+        raise refused[0]
 
 
 def _read(raw: bytes | None) -> Session | None:

@@ -70,6 +70,19 @@ async def test_a_session_is_forgotten_after_its_time(server: RedisServer) -> Non
         assert await one.session("short") is None
 
 
+async def test_a_session_that_redis_refuses_holds_up_no_other(server: RedisServer) -> None:
+    async with store(server.url) as one, store(server.url) as two:
+        await one.touch(Session(id="bad"), 1e16)  # no time that Redis can count to
+        await one.touch(Session(id="good"), 60.0)
+        await soon(lambda: two.session("good"))
+        await soon(lambda: _sent(one))
+        assert await two.session("bad") is None
+
+
+async def _sent(store: RedisStore) -> bool:
+    return not store._waiting
+
+
 async def test_F14_a_redis_that_was_killed_keeps_pins_locally_and_has_them_again_once_it_is_back_empty(
     server: RedisServer,
 ) -> None:
