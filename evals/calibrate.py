@@ -16,7 +16,8 @@ from evals import metrics
 from evals.cases import LEAST_ROWS, BadData, Table
 from evals.decisions import score
 from evals.fit import Floats, curve, row_folds
-from router.scorers import heads
+from router.scorers import Cached, Signalled, heads
+from router.scorers.encoder import Trained
 from router.scorers.heads import Head
 from router.scorers.lexical import Lexical
 from router.seams import Scorer
@@ -41,9 +42,7 @@ def fit(table: Table, quality: Floats, scorer: Scorer, out: Path | None) -> dict
         after[held] = np.interp(x[held], *curve(x[rest], y[rest]))
     xs, ys = curve(x, y)
     if out is not None:
-        if not isinstance(scorer, Lexical):
-            raise BadData(f"a scorer like {scorer.name!r} has no artifact to recalibrate")
-        _write(scorer.model, xs.astype(np.float64), ys.astype(np.float64), out)
+        _write(_model(scorer), xs.astype(np.float64), ys.astype(np.float64), out)
     return {
         "n": len(x),
         "method": "isotonic" if len(x) >= ISOTONIC_FROM else "platt",
@@ -55,6 +54,22 @@ def fit(table: Table, quality: Floats, scorer: Scorer, out: Path | None) -> dict
         "curve": [[round(float(a), 5), round(float(b), 5)] for a, b in zip(xs, ys, strict=True)],
         "data": {"file": table.path.name, "sha256": table.digest},
     }
+
+
+def _model(scorer: Scorer) -> heads.Model:
+    """The model whose curves can be written anew. Raises `BadData`."""
+    while isinstance(scorer, Cached):
+        scorer = scorer.scorer
+    if isinstance(scorer, Lexical):
+        return scorer.model
+    if isinstance(scorer, Trained):
+        return scorer.heads
+    if isinstance(scorer, Signalled):
+        raise BadData(f"{scorer.name!r} reads signals, and this data has none: train it anew with --from-records")
+    raise BadData(
+        f"a scorer like {scorer.name!r} has no curves of its own to write: leave out --out, give --json FILE, and name "
+        "that file in its option `calibration` in scorers.yaml"
+    )
 
 
 def _write(model: heads.Model, xs: Floats, ys: Floats, out: Path) -> None:

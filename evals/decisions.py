@@ -20,6 +20,7 @@ from router.decide import decide
 from router.policy_files.review import load
 from router.scorers import encoder, generative, heads
 from router.scorers.lexical import Lexical
+from router.scorers.signalled import signalled
 from router.seams import Scorer
 from router.types import Abstain, Band, Decision, Load, Policy, Prompt, Route, Score, ScoreRule, Signals
 
@@ -58,7 +59,7 @@ def find(name: str, config: Path | None) -> Scorer:
             scorer.load()
         except (heads.Incompatible, OSError) as e:
             raise BadData(str(e)) from e
-        return scorer
+        return signalled(scorer, scorer.model.signals)
     if config is not None:
         specs = load(config).scorers
         if name not in specs:
@@ -73,7 +74,8 @@ def find(name: str, config: Path | None) -> Scorer:
 
 def _encoder(artifact: Path | None) -> Scorer:
     try:
-        return encoder.offline(artifact)
+        part = None if artifact is None else encoder.read(artifact)[0].signals
+        return signalled(encoder.offline(artifact), part)
     except ValueError as e:
         raise BadData(str(e)) from e
 

@@ -19,9 +19,11 @@ from msgspec import Struct
 
 from evals.cases import BadData, Pair, Table
 from evals.fit import Examples, Fit, Floats, Ints, hashed, kernel, predict, row_folds
+from evals.signalled import Occasions
 from router import record
 from router.scorers.features import OPTIONS, SURFACE
-from router.types import Record, Score
+from router.scorers.signalled import FEATURES, vector
+from router.types import Record, Score, Signals
 
 LEAST_EACH = 50  # judged prompts of each group; fewer predict nothing
 FOLDS = 5
@@ -50,6 +52,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     strong: Floats
     score: Floats  # the recorded one, nan where there is none
     chance: Floats  # logged chance of strong, nan where none is
+    answers: Occasions  # of weak, one by one, with the signals of each
     digest: str
 
 
@@ -61,6 +64,7 @@ class _Seen:
         self.strong: list[float] = []
         self.score: list[float] = []
         self.chance: list[float] = []
+        self.signals: list[tuple[float, ...]] = []  # one for each of `weak`
 
     def row(self) -> tuple[float, float, float, float]:
         weak, strong, score, chance = (
@@ -90,10 +94,20 @@ def read(paths: Sequence[Path], weak: str, strong: str) -> Judged:
         strong=table[:, 1],
         score=table[:, 2],
         chance=table[:, 3],
+        answers=_answers(list(prompts.values())),
         digest=digest.hexdigest(),
     )
     _check(found, passed, weak, strong)
     return found
+
+
+def _answers(seen: Sequence[_Seen]) -> Occasions:
+    features = [signals for one in seen for signals in one.signals]
+    return Occasions(
+        place=np.repeat(np.arange(len(seen), dtype=np.int64), [len(one.weak) for one in seen]),
+        features=np.array(features, dtype=np.float64).reshape(len(features), len(FEATURES)),
+        failed=1.0 - np.array([value for one in seen for value in one.weak], dtype=np.float64),
+    )
 
 
 def _lines(path: Path) -> list[bytes]:
@@ -129,6 +143,8 @@ def _take(place: str, line: bytes, weak: str, strong: str, prompts: dict[str, _S
         return f"of the group {group!r}"
     seen = prompts.setdefault(read.prompt, _Seen())
     (seen.strong if group == strong else seen.weak).append(beside.feedback.score)
+    if group == weak:
+        seen.signals.append(vector(read.signals or Signals()))
     score = _score(read)
     if score is not None:
         seen.score.append(score)

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from evals import cascade, cases, general, recorded
+from evals import cascade, cases, general, recorded, signalled
 from evals.cases import BadData, Pair
 from evals.decisions import Scored
 from evals.encoded import Reader
@@ -69,8 +70,8 @@ def views(n: int, *, encoded: bool = False) -> dict[str, Fit]:
 
 def stacked(
     name: str, x: Examples, y: Floats, gain: Floats, fail: Floats, groups: Sequence[str] | None, say: Progress
-) -> Head:
-    """One head: views fitted to `y`, stacked for `gain`, calibrated to `fail`."""
+) -> tuple[Head, Floats]:
+    """One head: views fitted to `y`, stacked for `gain`, calibrated to `fail`; and its scores out of fold."""
     fits = views(len(x), encoded=all(f.meaning is not None for f in x.features))
     folds = [row_folds(len(x), FOLDS, seed=1)]
     if groups is not None and len(set(groups)) >= 3:
@@ -81,7 +82,10 @@ def stacked(
     say(f"head {name}: {len(x)} rows, " + ", ".join(f"{n} {w:.2f}" for n, w in zip(fits, weights, strict=True)))
     kept = [i for i, w in enumerate(weights) if w > 0.02]
     chosen = list(fits.values())
-    return head(name, x, y, [chosen[i] for i in kept], [weights[i] for i in kept], [by_row[i] for i in kept], fail)
+    oof = [by_row[i] for i in kept]
+    made = head(name, x, y, [chosen[i] for i in kept], [weights[i] for i in kept], oof, fail)
+    mixed = made.bias + sum(w * v for w, v in zip(made.weights, oof, strict=True))
+    return made, np.interp(np.asarray(mixed), made.knots_x, made.knots_y)
 
 
 def predicted(
@@ -139,11 +143,19 @@ def for_pair(
     `estimated` is the gain where the pair's labels are in part predictions. With a `reader` it is the encoder scorer's,
     else the lexical one's.
     """
+    return _for_pair(pair, groups, estimated, say, reader)[0]
+
+
+def _for_pair(
+    pair: Pair, groups: str | None, estimated: Floats | None, say: Progress, reader: Reader | None
+) -> tuple[Model, Floats]:
+    """The scorer, and what its heads say of each prompt out of fold."""
     x = (reader or Examples)(pair.prompts)
     domain = pair.values(groups) if groups is not None else pair.domain()
     gain, fail = pair.strong - pair.weak if estimated is None else estimated, 1.0 - pair.weak
     target = smoothed_gain(pair, OWN_LABEL) if estimated is None else estimated
     heads = {"length": by_length(x, fail)}
+    told: Floats = np.array([heads["length"].score(f) for f in x.features])
     exam = x.options >= 3
     names = {"exam": "", "open": ""}
     for name, rows in (("exam", exam), ("open", ~exam)):
@@ -151,13 +163,13 @@ def for_pair(
         if len(at) < min(LEAST, len(x) // 2):
             continue
         part = None if domain is None else [domain[i] for i in at]
-        heads[name] = stacked(name, x.take(at), target[at], gain[at], fail[at], part, say)
+        heads[name], told[at] = stacked(name, x.take(at), target[at], gain[at], fail[at], part, say)
         names[name] = name
     gate = Gate(
         few=names["exam"] or "length", many=names["exam"] or "length", problem="", open=names["open"] or "length"
     )
     notes: dict[str, Any] = {"kind": "pair", "rows": len(x), "data": pair.table.digest}
-    return Model(heads=heads, gate=gate, support=None, notes=notes, encoder=reader and reader.encoded)
+    return Model(heads=heads, gate=gate, support=None, notes=notes, encoder=reader and reader.encoded), told
 
 
 def model(
@@ -182,7 +194,9 @@ def from_records(
     """A scorer for two groups, from what was judged of their answers. Raises `BadData`."""
     found = recorded.read(files, "small" if weak is None else weak, "large" if strong is None else strong)
     pair, gain = recorded.estimate(found, say)
-    return for_pair(pair, estimated=gain, say=say, reader=reader)
+    made, told = _for_pair(pair, None, gain, say, reader)
+    chance = 1.0 - recorded.chance_of_strong(found)[0]
+    return replace(made, signals=signalled.fit(told, found.answers, chance, say))
 
 
 def pairs(data: Sequence[Path], weak: str | None, strong: str | None) -> Pair:

@@ -16,6 +16,7 @@ import click
 
 from evals import decisions
 from evals.cases import BadData
+from router.scorers import Cached, Signalled
 from router.scorers.off_loop import OffLoop
 from router.seams import Scorer
 from router.types import Abstain, Prompt, Score, Signals
@@ -52,7 +53,9 @@ async def _ask(scorer: Scorer, text: str) -> Score | Abstain:
 
 async def _all(scorer: Scorer, count: int) -> dict[str, Any]:
     out: dict[str, Any] = {}
-    inside = getattr(scorer, "scorer", scorer)  # what a cache is around
+    inside = scorer
+    while isinstance(inside, Cached | Signalled):
+        inside = inside.scorer
     if isinstance(inside, OffLoop):
         await asyncio.to_thread(inside.load)
     for shape in SHAPES:

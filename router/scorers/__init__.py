@@ -23,6 +23,7 @@ from router.scorers.fixed import Fixed
 from router.scorers.header import Header
 from router.scorers.lexical import Lexical
 from router.scorers.remote import Ask, Remote
+from router.scorers.signalled import Signalled, signalled
 from router.seams import Scorer
 from router.types import Abstain, Prompt, Score, ScorerSpec
 
@@ -44,7 +45,7 @@ def _lexical(spec: ScorerSpec) -> Scorer:
         scorer.load()  # what cannot be read is told now, and the first request does not wait for it
     except OSError as error:
         raise ValueError(f"artifact: cannot read {artifact} ({error.strerror})") from error
-    return Cached(scorer)
+    return signalled(Cached(scorer), scorer.model.signals)
 
 
 def _fixed(spec: ScorerSpec) -> Scorer:
@@ -113,7 +114,9 @@ def _encoder(spec: ScorerSpec) -> Scorer:
         source, bounds = msgspec.convert(given, encoder.Source), msgspec.convert(limits, off_loop.Limits)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
-    return Cached(encoder.build(spec.name, source, artifact, curve=curve, limits=bounds))
+    part = None if artifact is None else encoder.read(artifact)[0].signals  # the shipped heads have none
+    own = curve if part is None else None  # else it maps what the signals have been added to
+    return signalled(Cached(encoder.build(spec.name, source, artifact, curve=own, limits=bounds)), part, curve)
 
 
 def _path(text: str | None) -> Path | None:
@@ -165,6 +168,10 @@ def named_headers(specs: Iterable[ScorerSpec]) -> frozenset[str]:
     return frozenset(str(s.options.get("header", "x-difficulty")).lower() for s in specs if s.kind == "header")
 
 
+def _key(prompt: Prompt) -> bytes:
+    return blake2b(prompt.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 class Cached:
     """Remembers the scores of the last `size` prompts by digest of their text; abstentions from failure are not kept.
 
@@ -179,7 +186,7 @@ class Cached:
         self._kept: OrderedDict[bytes, Score | Abstain] = OrderedDict()
 
     def score(self, prompt: Prompt) -> Score | Abstain | Awaitable[Score | Abstain]:
-        key = blake2b(prompt.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        key = _key(prompt)
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
@@ -189,6 +196,10 @@ class Cached:
         if isinstance(answer, Score | Abstain):
             return self._keep(key, answer)
         return self._await(key, answer)
+
+    def kept(self, prompt: Prompt) -> Score | Abstain | None:
+        """What is remembered of a prompt, without asking."""
+        return self._kept.get(_key(prompt))
 
     async def _await(self, key: bytes, answer: Awaitable[Score | Abstain]) -> Score | Abstain:
         return self._keep(key, await answer)
@@ -212,6 +223,7 @@ __all__ = [
     "Header",
     "Lexical",
     "Remote",
+    "Signalled",
     "build",
     "named_headers",
     "offline",
@@ -221,6 +233,13 @@ __all__ = [
 
 def top_features(scorer: Scorer, prompt: Prompt) -> list[tuple[str, float]]:
     """What moved the score of a prompt most, where its scorer can tell; some 20 ms, so not for the hot path."""
-    if isinstance(scorer, Cached) and isinstance(scorer.scorer, Lexical):
-        return lexical.explain(scorer.scorer, prompt)
-    return []
+    part = scorer.part if isinstance(scorer, Signalled) else None
+    inner = scorer.scorer if isinstance(scorer, Signalled) else scorer
+    if not isinstance(inner, Cached):
+        return []
+    if isinstance(inner.scorer, Lexical):
+        return lexical.explain(inner.scorer, prompt)
+    told = inner.kept(prompt)
+    if part is None or not isinstance(told, Score):
+        return []
+    return sorted(part.effects(told.value, prompt.signals), key=lambda effect: -abs(effect[1]))[:8]

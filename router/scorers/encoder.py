@@ -190,6 +190,21 @@ def _answer(model: heads.Model, x: Features, curve: Curve) -> Answer:
     return "unsure" if value is None else curve(value)
 
 
+class Trained(OffLoop):
+    """The scorer, with the heads that it reads the vectors by."""
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Estimate],
+        heads_: heads.Model,
+        limits: Limits | None,
+        breaker: Breaker | None,
+    ) -> None:
+        super().__init__(name, make, limits, breaker)
+        self.heads = heads_
+
+
 def build(
     name: str,
     source: Source | None = None,
@@ -198,7 +213,7 @@ def build(
     curve: Curve | None = None,
     limits: Limits | None = None,
     breaker: Breaker | None = None,
-) -> OffLoop:
+) -> Trained:
     """The scorer; its encoder loads in the scorer's own thread. Raises ValueError where it cannot be there at all.
 
     Without an `artifact` these are the shipped general heads. The encoder is the artifact's where `source` names none.
@@ -215,10 +230,10 @@ def build(
     source = Source(model=source.model or encoded.model, threads=source.threads)
     files(source)
     make: Callable[[], Estimate] = lambda: estimate(source, trained, curve or Curve())  # noqa: E731
-    return OffLoop(name, make, limits, breaker)
+    return Trained(name, make, trained, limits, breaker)
 
 
-def offline(artifact: Path | None = None) -> OffLoop:
+def offline(artifact: Path | None = None) -> Trained:
     """The scorer for evals: everything is waited for."""
     name = "encoder" if artifact is None else artifact.name
     return build(name, artifact=artifact, limits=Limits(deadline_s=None, queue=1 << 20, batch=32))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from router.scorers import features
 from router.scorers.features import DENSE, Features, Vector
+from router.scorers.signalled import FEATURES, Part
 
 Array = NDArray[Any]
 
@@ -214,9 +215,10 @@ class Model(Struct, frozen=True, kw_only=True):
     support: Support | None
     notes: Mapping[str, Any]
     encoder: Encoded | None = None  # None: its heads read nothing but the lexical features
+    signals: Part | None = None  # None: it knows the text alone
 
     def score(self, x: Features) -> float | None:
-        """Difficulty in [0, 1], or None where the prompt is too far from everything trained on."""
+        """Difficulty of the text in [0, 1], or None where the prompt is too far from everything trained on."""
         if self.support is not None and not x.options and not self.support.close(x):
             return None
         told = "is_problem" in self.heads and not x.options and x.dense[_NUMBERS] > 0
@@ -277,6 +279,8 @@ def dump(model: Model, directory: Path) -> Path:
     }
     if model.encoder is not None:
         meta["encoder"] = msgspec.to_builtins(model.encoder)
+    if model.signals is not None:
+        meta["signals"] = msgspec.to_builtins(model.signals)
     arrays["meta"] = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / MODEL_FILE
@@ -318,4 +322,18 @@ def load(path: Path) -> Model:
     if meta["support"] is not None:
         support = Support(seen=np.unpackbits(arrays["support.seen"]).astype(bool), **meta["support"])
     encoder = Encoded(**meta["encoder"]) if "encoder" in meta else None
-    return Model(heads=heads, gate=Gate(**meta["gate"]), support=support, notes=meta["notes"], encoder=encoder)
+    return Model(
+        heads=heads,
+        gate=Gate(**meta["gate"]),
+        support=support,
+        notes=meta["notes"],
+        encoder=encoder,
+        signals=_signals(file, meta.get("signals")),
+    )
+
+
+def _signals(file: Path, written: Any) -> Part | None:
+    part = None if written is None else msgspec.convert(written, Part)
+    if part is not None and part.features != tuple(FEATURES):
+        raise Incompatible(f"{file} was trained with other signals; train it again with `pointsman eval train`")
+    return part

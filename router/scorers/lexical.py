@@ -14,13 +14,15 @@ import numpy as np
 
 from router.scorers import heads, text
 from router.scorers.features import DENSE, Features, extract
+from router.scorers.signalled import vector
 from router.types import Abstain, Prompt, Score
 
 SHIPPED = Path(__file__).parent / "artifacts" / "lexical"
 
 
 class Lexical:
-    """Scores a prompt with a trained artifact, read once when first needed.
+    """Scores a prompt's text with a trained artifact, read once when first needed. What an artifact knows of signals
+    is added around it (`signalled`).
 
     `artifact` is a directory or an npz file; the shipped general scorer when it is None. Raises
     `heads.Incompatible` or OSError from `load` where the artifact cannot be used.
@@ -57,19 +59,23 @@ def judged(name: str, model: heads.Model, x: Features) -> Score | Abstain:
 
 
 def explain(scorer: Lexical, prompt: Prompt, top: int = 8) -> list[tuple[str, float]]:
-    """The features that move the score most, as (name, change of the score when the feature is set to zero).
+    """The features that move the score most, as (name, change of the score when the feature is set to zero); signals
+    among them as `signals.NAME`.
 
     Positive = makes the prompt look harder. Costs one scoring per feature; not for the hot path.
     """
     x = extract(text.read(prompt.text))
-    base = scorer.model.score(x)
+    model = scorer.model
+    base = model.score(x)
     if base is None:
         return []
-    effects: list[tuple[str, float]] = []
+    part, known = model.signals, vector(prompt.signals)
+    effects = [] if part is None else part.effects(base, prompt.signals)
+    whole = base if part is None else part.value(base, known)
     for column in np.flatnonzero(x.dense):
         dense = x.dense.copy()
         dense[column] = 0.0
-        without = scorer.model.score(Features(x.reading, x.options, dense))
+        without = model.score(Features(x.reading, x.options, dense))
         if without is not None and without != base:
-            effects.append((DENSE[column], base - without))
+            effects.append((DENSE[column], whole - (without if part is None else part.value(without, known))))
     return sorted(effects, key=lambda e: -abs(e[1]))[:top]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
-from evals import cases, general, quality
+from evals import cases, decisions, general, quality
 from evals.cases import BadData
 from evals.encoded import Reader, reader
 from evals.fit import Examples, meaning, predict
+from router import scorers
 from router.cli import main
-from router.scorers import encoder
+from router.scorers import encoder, heads
+from router.scorers.signalled import FEATURES, Part, vector
+from router.seams import Scorer
+from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
 from tests.support.tiny_onnx import write_tiny_encoder
 
 pytest.importorskip("onnxruntime")
@@ -105,6 +111,62 @@ def test_an_encoder_that_cannot_be_used_ends_in_one_line(data: Path, tmp_path: P
     assert done.exit_code == 1
     assert "has no model.onnx" in done.output
     assert done.output.count("\n") == 1
+
+
+def test_an_encoders_artifact_is_recalibrated_in_its_own_order(artifact: Path, data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "c"
+    done = call("calibrate", "--data", str(data), "--weak", "large", "--scorer", str(artifact), "--out", str(out))
+    assert "succeeds on every row" in done.output
+    turned = cases.read(data)
+    cases.write(tmp_path / "t.csv", {"prompt": turned.prompts, "small": [i % 3 > 0 for i in range(240)]})
+    told = ("--data", str(tmp_path / "t.csv"), "--weak", "small", "--scorer", str(artifact), "--out", str(out))
+    done = call("calibrate", *told)
+    assert done.exit_code == 0, done.output
+    before, after = (decisions.score(decisions.find(str(a), None), turned.prompts).values for a in (artifact, out))
+    assert np.argsort(before, kind="stable").tolist() == np.argsort(after, kind="stable").tolist()
+    assert abs(float(after.mean()) - 1 / 3) < abs(float(before.mean()) - 1 / 3)
+    assert encoder.is_artifact(out)
+
+
+def test_a_scorer_without_curves_of_its_own_is_told_the_option_that_calibrates_it(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    for file in Path("policies").glob("*.yaml"):
+        (tmp_path / "p" / file.name).write_text(file.read_text())
+    (tmp_path / "p" / "scorers.yaml").write_text("version: 1\nscorers: {difficulty: {kind: fixed, value: 0.5}}\n")
+    scorer = ("--scorer", "difficulty", "--config", str(tmp_path / "p"), "--out", str(tmp_path / "c"))
+    done = call("calibrate", "--data", str(data), "--weak", "small", *scorer)
+    assert done.exit_code == 1
+    assert "option `calibration`" in done.output
+
+
+def test_signals_that_an_artifact_knows_move_an_encoders_score_alike_in_production(
+    artifact: Path, data: Path, tmp_path: Path
+) -> None:
+    part = Part(
+        features=tuple(FEATURES), weights=(2.0, *(0.0,) * 13), least=(0.0,) * 14, most=(9.0,) * 14, slope=1.0, bias=0.1
+    )
+    heads.dump(replace(heads.load(artifact), signals=part), tmp_path / "a")
+    asked = Prompt(text="abc def", signals=Signals(tool_errors=3))
+
+    async def ask(scorer: Scorer, prompt: Prompt) -> float:
+        answer = scorer.score(prompt)
+        answer = answer if isinstance(answer, Score | Abstain) else await answer
+        assert isinstance(answer, Score)
+        return answer.value
+
+    async def both() -> list[float]:
+        spec = ScorerSpec(name="e", kind="encoder", options={"artifact": str(tmp_path / "a")})
+        made = (decisions.find(str(tmp_path / "a"), None), scorers.offline(spec), decisions.find(str(artifact), None))
+        try:
+            return [await ask(scorer, asked) for scorer in made]
+        finally:
+            for scorer in made:
+                await scorer.aclose()
+
+    offline, production, bare = asyncio.run(both())
+    assert offline == production == pytest.approx(part.value(bare, vector(asked.signals)))
+    refused = ("--scorer", str(tmp_path / "a"), "--out", str(tmp_path / "c"))
+    assert "reads signals" in call("calibrate", "--data", str(data), "--weak", "small", *refused).output
 
 
 def test_a_head_over_vectors_learns_what_they_tell_and_needs_them(model: Path) -> None:
