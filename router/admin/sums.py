@@ -16,6 +16,7 @@ Key = tuple[str, tuple[tuple[str, str], ...]]  # of a sample: its name and label
 # How gauges of several workers are one; the rest is the highest, which says what one of them has.
 GAUGES: Mapping[str, Callable[[float, float], float]] = {
     "pointsman_in_flight": float.__add__,
+    "pointsman_waiting": float.__add__,
     "pointsman_deployment_up": min,
     "pointsman_config_generation": min,
     "pointsman_config_reload_ok": min,

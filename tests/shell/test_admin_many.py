@@ -20,6 +20,9 @@ pointsman_request_seconds_sum{group="small"} 2.5
 # HELP pointsman_in_flight Requests at the deployment now
 # TYPE pointsman_in_flight gauge
 pointsman_in_flight{deployment="a"} 2.0
+# HELP pointsman_waiting Requests that wait for a place in the group
+# TYPE pointsman_waiting gauge
+pointsman_waiting{group="small"} 3.0
 # HELP pointsman_deployment_up 1 when requests may go there
 # TYPE pointsman_deployment_up gauge
 pointsman_deployment_up{deployment="a"} 1.0
@@ -48,6 +51,7 @@ def test_counts_are_added_and_gauges_are_what_they_say_of_all():
         'pointsman_request_seconds_count{group="small"} 6.0',
         'pointsman_request_seconds_sum{group="small"} 5.0',
         'pointsman_in_flight{deployment="a"} 4.0',
+        'pointsman_waiting{group="small"} 6.0',
         'pointsman_deployment_up{deployment="a"} 0.0',
         'pointsman_kv_usage{deployment="a"} 0.75',
     }
