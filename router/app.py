@@ -17,9 +17,11 @@ from starlette.exceptions import HTTPException
 
 from router import __version__, catalogue, counting
 from router.encodings import decoded
-from router.errors import Cancelled, NotFound, Overloaded, PointsmanError, TooLarge, WrongMethod
+from router.errors import Cancelled, NotFound, Overloaded, PointsmanError, TooLarge, Unauthorized, WrongMethod
 from router.exchange import PING, AsgiExchange, Exchange, Receive, Send, single_headers
 from router.front import Direct
+from router.keys import Grant, Ring, known
+from router.seams import Codec
 from router.service import FORWARDED, Service, error_headers
 from router.types import Caller, Dialect
 from router.wire import CODECS
@@ -48,6 +50,9 @@ SESSION_HEADERS = (
 _SESSION = frozenset(SESSION_HEADERS)
 _FORWARDED = frozenset(name.encode() for name in FORWARDED)
 
+# Those that ask whether the gateway lives have no key; every other path has to be asked for with one.
+OPEN = frozenset(("/healthz", "/readyz"))
+
 Scope = MutableMapping[str, Any]
 
 
@@ -59,6 +64,7 @@ class App:
         self._rest = rest
         self._limit = body_limit
         self._bodies = 0  # bytes of bodies in flight
+        self.unauthorized = 0
         self.hot = {path.encode(): (dialect, PINGS.get(dialect, PING)) for path, dialect in PATHS.items()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,7 +78,26 @@ class App:
                 if dialect is not None and dialect in CODECS:
                     await self._infer(dialect, scope, receive, send)
                     return
+            if (ring := self.service.snapshot.ring) is not None and path not in OPEN:
+                grant = await self._let_in(ring, scope, receive, send)
+                if grant is None:
+                    return
+                scope = {**scope, "grant": grant}
         await self._rest(scope, receive, send)
+
+    async def _let_in(self, ring: Ring, scope: Scope, receive: Receive, send: Send) -> Grant | None:
+        """The grant of a request that asks no model; None where it may not come in, and has been told so."""
+        request_id = new_id()
+        try:
+            grant = ring.grant(single_headers(scope["headers"]), time())
+            await self.service.limits.knock(grant, request_id)
+        except PointsmanError as error:
+            self.unauthorized += isinstance(error, Unauthorized)
+            own = [(b"x-pointsman-request-id", request_id.encode())]
+            body = _shape(scope).error(error, request_id)
+            await AsgiExchange(receive, send).answer(error.status, error_headers(error) + own, body)
+            return None
+        return grant
 
     async def direct(self, dialect: Dialect, headers: Mapping[bytes, bytes], exchange: Direct) -> None:
         """`front.Hot`: the requests that need nothing of ASGI, which are nearly all."""
@@ -86,6 +111,8 @@ class App:
             if len(body) > self._limit:
                 raise TooLarge(f"the body is larger than the limit of {self._limit} bytes")
             self._refuse_too_many()
+            if (ring := self.service.snapshot.ring) is not None:
+                caller = known(caller, ring.grant(headers, time()))
             await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
         except PointsmanError as error:
             await self._refuse(dialect, caller, error, exchange, started)
@@ -97,9 +124,12 @@ class App:
         started = perf_counter()
         exchange = AsgiExchange(receive, send, PINGS.get(dialect, PING))
         caller = Caller(id=new_id())
+        grant: Grant | None = None
         held = 0
         try:
             headers = single_headers(scope["headers"])
+            if (ring := self.service.snapshot.ring) is not None:  # before a byte of the body is read
+                grant = ring.grant(headers, time())
             self._refuse_too_many()
             held = _declared(headers, self._limit)
             self._bodies += held
@@ -109,6 +139,8 @@ class App:
             self._bodies += len(body) - held
             held = len(body)
             caller = caller_of(caller.id, headers, self.service.snapshot.wanted_headers)
+            if grant is not None:
+                caller = known(caller, grant)
             await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
         except PointsmanError as error:
             await self._refuse(dialect, caller, error, exchange, started)
@@ -126,7 +158,16 @@ class App:
         if not exchange.started and not exchange.left:
             own = [(b"x-pointsman-request-id", caller.id.encode())]
             await exchange.answer(error.status, error_headers(error) + own, CODECS[dialect].error(error, caller.id))
+        if isinstance(error, Unauthorized):  # counted, and no more: strangers could push all records out
+            self.unauthorized += 1
+            return
         self.service.refuse(dialect, caller, error, started)
+
+
+def _shape(scope: Scope) -> Codec:
+    """In which shape an error is told where the path has no dialect: Anthropic's to its clients, else OpenAI's."""
+    anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
+    return CODECS["messages" if anthropic or scope["path"].startswith("/v1/messages") else "chat"]
 
 
 def _declared(headers: Mapping[bytes, bytes], limit: int) -> int:
@@ -174,9 +215,8 @@ def rest(service: Service, state: Any) -> Any:
 
     def failed(request: Request, error: PointsmanError) -> Response:
         headers = {name.decode(): value.decode() for name, value in error_headers(error)}
-        anthropic = request.url.path.startswith("/v1/messages") or "anthropic-version" in request.headers
         request_id = new_id()
-        body = CODECS["messages" if anthropic else "chat"].error(error, request_id)
+        body = _shape(request.scope).error(error, request_id)
         return Response(body, error.status, headers | {"x-pointsman-request-id": request_id})
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -187,12 +227,17 @@ def rest(service: Service, state: Any) -> Any:
     async def ours(request: Request, error: Exception) -> Response:
         return failed(request, error if isinstance(error, PointsmanError) else PointsmanError("internal error"))
 
+    def granted(request: Request) -> Grant | None:
+        return request.scope.get("grant")
+
     async def whole(request: Request, limit: int) -> tuple[bytes, Caller]:
         headers = single_headers(request.scope["headers"])
         body = await AsgiExchange(request.receive, _never).body(headers, limit)
         if (encoding := headers.get(b"content-encoding")) is not None:
             body = decoded(body, encoding.decode("latin-1"), limit)
-        return body, caller_of(new_id(), headers, service.snapshot.wanted_headers)
+        caller = caller_of(new_id(), headers, service.snapshot.wanted_headers)
+        grant = granted(request)
+        return body, caller if grant is None else known(caller, grant)
 
     api.add_exception_handler(HTTPException, refused)
     api.add_exception_handler(PointsmanError, ours)
@@ -211,12 +256,12 @@ def rest(service: Service, state: Any) -> Any:
         return JSONResponse({"status": "ready" if why is None else why}, 200 if why is None else 503)
 
     @api.get("/v1/models")
-    async def models() -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        return JSONResponse(catalogue.listing(service.snapshot.config, state.started))
+    async def models(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return JSONResponse(catalogue.listing(service.snapshot.config, state.started, granted(request)))
 
     @api.get("/v1/models/{name:path}")
-    async def model(name: str) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        return JSONResponse(catalogue.entry(service.snapshot.config, name, state.started))
+    async def model(name: str, request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
+        return JSONResponse(catalogue.entry(service.snapshot.config, name, state.started, granted(request)))
 
     @api.post("/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]

@@ -13,6 +13,7 @@ import msgspec
 from router import explain, scorers
 from router.errors import BadRequest, NotFound
 from router.flight import Flight
+from router.keys import Grant
 from router.policy import visible_models
 from router.records import Feedback
 from router.service import Service, draw_of
@@ -20,9 +21,9 @@ from router.types import Caller, Config, Dialect, Prompt, Score
 from router.wire import CODECS
 
 
-def listing(config: Config, since: float) -> dict[str, Any]:
-    """Every visible model, in a shape that both OpenAI's and Anthropic's SDKs read. `since` is Unix seconds."""
-    names = visible_models(config)
+def listing(config: Config, since: float, grant: Grant | None = None) -> dict[str, Any]:
+    """Every model to be asked for, in a shape that OpenAI's and Anthropic's SDKs read. `since` is Unix seconds."""
+    names = _visible(config, grant)
     return {
         "object": "list",
         "data": [_entry(name, since) for name in names],
@@ -32,9 +33,13 @@ def listing(config: Config, since: float) -> dict[str, Any]:
     }
 
 
-def entry(config: Config, name: str, since: float) -> dict[str, Any]:
+def _visible(config: Config, grant: Grant | None) -> tuple[str, ...]:
+    return tuple(name for name in visible_models(config) if grant is None or grant.permits(name))
+
+
+def entry(config: Config, name: str, since: float, grant: Grant | None = None) -> dict[str, Any]:
     """One visible model. Raises NotFound for every other name, deployments that may not be named included."""
-    if name not in visible_models(config):
+    if name not in _visible(config, grant):
         raise NotFound(f"the model {name[:100]!r} does not exist; GET /v1/models lists those that do")
     return _entry(name, since)
 

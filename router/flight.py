@@ -13,6 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from router.exchange import Exchange, Headers
+from router.keys import Grant, Ring
+from router.limits import Charge
 from router.policy import Selection
 from router.record import Book
 from router.seams import Call, Codec, Meter, Reply, Scorer, Upstream
@@ -60,8 +62,10 @@ class Snapshot:
         book: Book,
         named_headers: Iterable[str],
         generation: int,
+        ring: Ring | None = None,
     ) -> None:
         self.config = config
+        self.ring = ring  # None = no keys are configured
         self.upstreams = upstreams
         self.scorers = scorers
         self.book = book
@@ -124,6 +128,9 @@ class Flight:
     translation: Translation | None = None  # where it is asked in another dialect than the client's
     read: Request | None = None
     text = ""
+    grant: Grant | None = None  # of the caller's key
+    charged = False  # what it uses counts
+    taken: tuple[Charge, ...] = ()  # reserved of its limits
     prompt: str | None = None  # the same, where the record is to hold it
     beside: Policy | None = None  # decides as well, once the client has its answer
     shadow: Shadow | None = None

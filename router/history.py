@@ -1,5 +1,6 @@
 """The configurations that were in force, kept by digest in the state folder: which there were, what is in them, and
-writing one back. The files are kept as they were written, so a `${NAME}` stands there and not its value.
+writing one back. The files are kept as they were written, so a `${NAME}` stands there and not its value. keys.yaml is
+none of them: a rollback must not let in a key that was revoked.
 
     STATE/history/applied.jsonl         one line each time another configuration came into force
     STATE/history/versions/DIGEST/      its files, byte for byte
@@ -22,7 +23,7 @@ from msgspec import Struct
 
 from router import state
 from router.errors import NotFound
-from router.policy_files import digest, is_config_file, read_directory
+from router.policy_files import KEYS, digest, is_config_file, read_directory
 
 How = Literal["start", "reload", "replaced"]  # replaced: what stood in the directory before a rollback
 KEPT = 100  # versions; a year of a change every few days
@@ -45,7 +46,7 @@ def keep(folder: Path, directory: Path, expected: str | None, how: How, now: flo
     the answer is None. A configuration that was in force last anyway gives no second line. Raises `OSError`, and
     `ConfigError` where the directory cannot be read.
     """
-    files = read_directory(directory)
+    files = {name: content for name, content in read_directory(directory).items() if name != KEYS}
     found = digest(files)
     if expected is not None and found != expected:
         return None
@@ -134,7 +135,7 @@ def restore(folder: Path, version: str, into: Path) -> None:
             with contextlib.suppress(OSError):
                 beside.unlink()
     for path in into.iterdir():
-        if is_config_file(path) and path.name not in wanted:
+        if is_config_file(path) and path.name not in (*wanted, KEYS):
             path.unlink()
 
 

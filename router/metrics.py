@@ -31,7 +31,9 @@ OVERHEAD_S = (50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 
 SCORER_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 DECILES = tuple(n / 10 for n in range(1, 11))
 
-CountName = Literal["records_written", "records_dropped", "log_lines_dropped", "store_errors", "retries_refused"]
+CountName = Literal[
+    "records_written", "records_dropped", "log_lines_dropped", "store_errors", "retries_refused", "unauthorized"
+]
 Verdict = Literal["small_worse", "same", "small_better", "invalid"]
 
 _COUNTS: Mapping[CountName, str] = {
@@ -40,6 +42,7 @@ _COUNTS: Mapping[CountName, str] = {
     "log_lines_dropped": "Request lines that the log did not keep",
     "retries_refused": "Failures that could have been tried again, where the group had no retries left",
     "store_errors": "Calls to the session store that failed",
+    "unauthorized": "Requests turned away for want of a key that is known and has not expired",
 }
 
 
@@ -145,6 +148,7 @@ class Metrics:
         self._requests: dict[tuple[str, str, str, str, str], int] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self._dropped: dict[tuple[str, str], int] = {}
+        self._limited: dict[tuple[str], int] = {}
         self._verified: dict[tuple[str, str, str], int] = {}
         self._groups: dict[str, _Group] = {}
         self._savings: dict[str, _Savings] = {}
@@ -232,6 +236,10 @@ class Metrics:
         for field in names:
             pair = (dialect, _known(field.partition(".")[0], _FIELDS))
             self._dropped[pair] = self._dropped.get(pair, 0) + 1
+
+    def limited(self, limit: str) -> None:
+        """A request over a limit of its key or tenant; `limit` is from a closed set."""
+        self._limited[(limit,)] = self._limited.get((limit,), 0) + 1
 
     def in_flight(self, deployment: str, count: int) -> None:
         """Requests at the deployment now; set before each scrape from what health counts."""
@@ -343,6 +351,7 @@ class Metrics:
         )
         yield _counter("attempts", "Calls to a deployment", ("deployment", "outcome"), self._attempts)
         yield _counter("verified", "First answers of cascades judged", ("policy", "route", "result"), self._verified)
+        yield _counter("limited", "Requests over a limit of their key or tenant", ("limit",), self._limited)
         yield _counter("dropped_fields", "Request fields lost in translation", ("dialect", "field"), self._dropped)
         groups = list(self._groups.items())
         yield _histogram(

@@ -43,7 +43,7 @@ _OVERESTIMATE = 2  # the token estimate may be this much too high
 # These APIs are translated into one another; the others are served where they are spoken.
 _TRANSLATED: frozenset[Dialect] = frozenset(("chat", "messages", "responses"))
 
-Bar = Literal["missing", "dialect", "images", "window", "drained", "limited", "cooling", "probing", "full"]
+Bar = Literal["missing", "dialect", "images", "window", "drained", "limited", "cooling", "probing", "full", "quota"]
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
@@ -105,9 +105,10 @@ def survey(decision: Decision, policy: Selection, config: Config, load: Load, si
         for name in names:
             if name in seen:
                 continue
-            seen.add(name)
+            if group not in load.spent:  # else it may serve for another group that holds it too
+                seen.add(name)
             deployment = config.deployments.get(name)
-            bar = _bar(name, deployment, load, signals)
+            bar = _bar(name, deployment, load, signals) or ("quota" if group in load.spent else None)
             if bar is None:
                 can.append(name)
             else:
@@ -145,6 +146,7 @@ def _standing(decision: Decision, policy: Selection, config: Config, load: Load,
     if (
         load.cooling
         or load.probing
+        or load.spent
         or decision.only
         or decision.then is not None
         or decision.within
@@ -234,6 +236,9 @@ def _refusal(bar: Bar, name: str, group: str, deployment: Deployment | None, loa
             wait_s = _BUSY_RETRY_S
             most = deployment.max_in_flight if deployment is not None else None
             reason = f"it is full: {load.in_flight.get(name, 0)} of {most} requests in flight"
+        case "quota":
+            wait_s = load.spent[group]
+            reason = f"the caller's quota of group {group} is used up for today"
     return Refusal(deployment=name, group=group, bar=bar, reason=reason, wait_s=wait_s)
 
 
@@ -333,6 +338,8 @@ def refused_as(
             "context window of any deployment that may serve it"
         )
     wait_s = plan_.retry_after_s
+    if "quota" in bars and not bars & {"limited", "cooling", "probing", "full"}:
+        return RateLimited(f"the quota of group {decision.group} is used up for today", retry_after_s=wait_s)
     if "limited" in bars and not bars & {"cooling", "probing", "full"}:
         return RateLimited(f"group {decision.group} is rate-limited", retry_after_s=wait_s)
     return Overloaded(f"no deployment of group {decision.group} can serve now", retry_after_s=wait_s)

@@ -20,15 +20,27 @@ from router import policy as policies
 from router.admission import RANKS, Admission
 from router.changes import Changes
 from router.decide import decide, remember
-from router.errors import BadRequest, Cancelled, PointsmanError, TimedOut, Truncated, UpstreamError, UpstreamStatus
+from router.errors import (
+    BadRequest,
+    Cancelled,
+    PointsmanError,
+    TimedOut,
+    Truncated,
+    Unauthorized,
+    UpstreamError,
+    UpstreamStatus,
+)
 from router.exchange import Exchange, Headers
 from router.flight import NOTHING, Flight, Snapshot
 from router.health import Health
+from router.keys import Grant, permit
+from router.limits import Limits
 from router.metrics import Metrics
 from router.plan import fault_of, plan
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.steering import Steering
+from router.store.limits import MemoryLimiter
 from router.trials import Trials
 from router.types import (
     Abstain,
@@ -67,6 +79,7 @@ class Service:
         health: Health,
         steering: Steering | None = None,
         trials: Trials | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.store = store
@@ -77,6 +90,7 @@ class Service:
         self.trials = trials if trials is not None else Trials(metrics, Changes(None))
         self.admission = Admission()
         self.admission.use(snapshot.config)
+        self.limits = limits if limits is not None else Limits(MemoryLimiter(), metrics.limited)
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
         self._ticker = Ticker()
@@ -91,6 +105,7 @@ class Service:
         snapshot.hold()
         flight = Flight(caller, snapshot, started, draw_of(caller.id))
         flight.codec, flight.exchange = codec, exchange
+        flight.charged = True
         watch = flight.watch = Watch(exchange, self._ticker)
         error: PointsmanError | None = None
         try:
@@ -137,6 +152,9 @@ class Service:
         """Steps 3 to 8: from the decoded request to the plan. Calls no upstream."""
         request, snapshot = flight.request, flight.snapshot
         config = snapshot.config
+        if snapshot.ring is not None:
+            flight.grant = snapshot.ring.of(flight.caller)
+            permit(flight.grant, request.model)
         chosen = policies.select(config, request.model)
         now = self._loop.time()
         if len(request.body) <= BIG:
@@ -149,6 +167,8 @@ class Service:
         load = self.health.load(now)
         if (cuts := self.steering.cuts.get(chosen.name)) is not None:
             load = replace(load, cuts=cuts)
+        if flight.grant is not None:
+            load = replace(load, spent=await self._charge(flight, flight.grant, found))
         flight.load = load
         flight.policy = chosen
         if not isinstance(chosen, policies.Asked):
@@ -166,6 +186,8 @@ class Service:
             scores[step.scorer] = await self._score(flight, step.scorer, prompt)
         flight.decision = step
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
+        if load.spent and flight.charged and step.group in load.spent:
+            self.metrics.limited("quota")
         return step
 
     async def _admit(self, flight: Flight) -> None:
@@ -179,8 +201,17 @@ class Service:
         waited = await gate.enter(RANKS[priority], found.tenant)
         flight.leave = gate.leave
         if waited:
-            flight.load = replace(self.health.load(self._loop.time()), cuts=flight.load.cuts)
+            now = self.health.load(self._loop.time())
+            flight.load = replace(now, cuts=flight.load.cuts, spent=flight.load.spent)
             flight.plan = plan(decision, policy, flight.snapshot.config, flight.load, found, flight.draw)
+
+    async def _charge(self, flight: Flight, grant: Grant, found: Signals) -> Mapping[str, float]:
+        """What the caller may use is reserved, where it counts; the groups whose quota is used up."""
+        ring = flight.snapshot.ring
+        if ring is None or not flight.charged:
+            return await self.limits.look(grant, flight.caller.id)
+        flight.taken, spent = await self.limits.enter(grant, ring, found, flight.caller.id)
+        return spent
 
     def _tried(self, flight: Flight, chosen: policies.Selection) -> policies.Selection:
         """The policy that decides where `chosen` has a canary; a conversation is always on the same side of it."""
@@ -294,6 +325,8 @@ class Service:
             shadow=flight.shadow,
             checked=flight.checked,
         )
+        if flight.taken:
+            self.limits.leave(flight.taken, written)
         self.metrics.observe(written)
         self.steering.observe(written)
         if self.trials.of:
@@ -363,6 +396,8 @@ def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[
 def error_headers(error: PointsmanError) -> Headers:
     """Content type, and Retry-After where it is known, rounded up as the header counts whole seconds."""
     headers: Headers = [(b"content-type", b"application/json")]
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b"Bearer"))
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, -(-error.retry_after_s // 1))))
         if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:

@@ -25,12 +25,14 @@ import uvloop
 from msgspec import Struct
 
 from router import admin, history, logs, policy_files, records, snapshots, state, store
+from router.admin.gate import is_loopback
 from router.app import App, rest
 from router.changes import Changes
-from router.errors import ConfigError
+from router.errors import ConfigError, Mistake
 from router.flight import Snapshot
 from router.front import Front, tick
 from router.health import Health
+from router.limits import Limits
 from router.metrics import Metrics
 from router.reports import Reports
 from router.seams import Presence
@@ -60,6 +62,7 @@ class Options(Struct, frozen=True, kw_only=True):
     admin_port: int = 9090
     state: Path | None = None
     redis: str | None = None
+    open_to_everyone: bool = False  # without keys, on an address that others reach
     drain_s: float = DRAIN_S
     pre_stop_s: float = PRE_STOP_S
     workers: int = 1
@@ -98,7 +101,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Load, build and connect everything. Raises ConfigError."""
-        config = policy_files.load(self.options.config)
+        config = self._load()
         logs.redact(config)
         logs.hide_url(self.options.redis)
         self.metrics = Metrics(config)
@@ -112,12 +115,35 @@ class Gateway:
         self.steering.use(config)
         self.trials = Trials(self.metrics, self.changes)
         self.trials.use(config)
-        self.service = Service(snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
+        limiter = store.limiter(given, file="serve", path="--redis") if given else store.limiter(config.store)
+        self.service = Service(
+            snapshot,
+            sessions,
+            self.recorder,
+            self.metrics,
+            self.health,
+            self.steering,
+            self.trials,
+            Limits(limiter, self.metrics.limited),
+        )
         self.metrics.config(snapshot.generation, ok=True)
         self.health.use(config)
         self.reports.use(config)
-        self.metrics.count("store_errors", lambda: sessions.errors)
+        self.metrics.count("store_errors", lambda: sessions.errors + limiter.errors)
         await self._keep("start")
+
+    def _load(self) -> Config:
+        """The files' configuration. Raises ConfigError, also where it would let in everyone without anybody's word."""
+        config, options = policy_files.load(self.options.config), self.options
+        if config.access is None and not options.open_to_everyone and not is_loopback(options.host):
+            message = (
+                f"is missing, and the gateway listens on {options.host}, where others reach it: make a key with "
+                f"`pointsman keys create --config {options.config} --tenant NAME`, listen on 127.0.0.1, or say "
+                "--open-to-everyone"
+            )
+            place = Mistake(file=str(options.config / "keys.yaml"), line=1, column=1, path="(file)", message=message)
+            raise ConfigError([place])
+        return config
 
     @property
     def snapshot(self) -> Snapshot:
@@ -142,7 +168,7 @@ class Gateway:
         async with self._reloading:
             old = self.snapshot
             try:
-                config = await asyncio.to_thread(policy_files.load, self.options.config)
+                config = await asyncio.to_thread(self._load)
                 if config == old.config:
                     if not self.config_ok:
                         log.info("the files are again those of configuration %s, which is in force", config.digest[:12])
@@ -240,6 +266,7 @@ class Gateway:
         await self.reports.aclose()
         await snapshots.close(self.snapshot)
         await self.service.store.aclose()
+        await self.service.limits.aclose()
         await self.recorder.aclose()
         await self.changes.aclose()
 
@@ -326,7 +353,9 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
         click.echo(error.message, err=True)
         await gateway.close()
         return 2
-    front = listener(App(gateway.service, rest(gateway.service, gateway)), options.drain_s)
+    app = App(gateway.service, rest(gateway.service, gateway))
+    gateway.metrics.count("unauthorized", lambda: app.unauthorized)
+    front = listener(app, options.drain_s)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -421,7 +450,7 @@ def announce(options: Options, config: Config) -> None:
         f"  dashboard           http://{options.admin_host}:{options.admin_port}/",
         "  try:",
         f"    curl {base}/v1/chat/completions -H 'content-type: application/json' \\",
-        f"      -i -d '{BODY}'",
+        f"      -i -d '{BODY}'" + ("" if config.access is None else " -H 'authorization: Bearer KEY'"),
         "",
     ]
     click.echo("\n".join(lines))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from router import scorers, upstreams
 from router.errors import CannotStart, ConfigError, Mistake
 from router.flight import Snapshot
+from router.keys import Ring
 from router.policy import named_headers
 from router.record import book
 from router.seams import Scorer, Upstream
@@ -48,6 +49,7 @@ async def build(config: Config, old: Snapshot | None) -> Snapshot:
         book=book(config),
         named_headers=named_headers(config) | scorers.named_headers(config.scorers.values()),
         generation=1 if old is None else old.generation + 1,
+        ring=Ring(config.access, config) if config.access is not None else None,
     )
 
 

@@ -220,6 +220,7 @@ class Load(Struct, frozen=True, kw_only=True, gc=False):
     probing: Mapping[str, float] = {}  # failed, and being tried with one request -> when another may be sent
     reports: Mapping[str, Report] = {}  # as of the last second; only deployments of which something is known
     cuts: Mapping[str, Cut] = {}  # by route of the policy that decides; only those that moved
+    spent: Mapping[str, float] = {}  # groups of which the caller's quota is used up -> seconds until there is another
 
 
 class Target(Struct, frozen=True, kw_only=True, gc=False):
@@ -619,6 +620,44 @@ class ScorerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Allowance:
+    """What a key, or all keys of a tenant together, may ask for and use; None = no limit."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    models: tuple[str, ...] | None = None  # names that may be asked for
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None  # of prompts and answers
+    concurrent: int | None = None  # requests at the same time
+    dollars_per_day: float | None = None  # US dollars; days are those of UTC
+    quota: Mapping[str, int] = field(default_factory=dict[str, int])  # by group: requests a day that it may serve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key(Allowance):
+    """A key that callers present, known by its digest alone."""
+
+    name: str
+    tenant: str
+    sha256: str  # of the key, hex
+    expires: float | None = None  # Unix seconds; from then on it is refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant(Allowance):
+    """What all keys of one tenant may use together."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may use the gateway. Without any, whoever reaches its port may."""
+
+    keys: Mapping[str, Key]
+    tenants: Mapping[str, Tenant]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """One immutable snapshot of everything the operator wrote; a request sees exactly one."""
 
@@ -627,5 +666,6 @@ class Config:
     groups: Mapping[str, Group]
     deployments: Mapping[str, Deployment]
     scorers: Mapping[str, ScorerSpec]
-    digest: str  # sha256 of the files' bytes, hex
+    digest: str  # sha256 of the files' bytes, hex; keys.yaml, which routes nothing, is not among them
+    access: Access | None = None  # None = no keys.yaml: no key is asked for
     store: str | None = None  # redis://..., or None for memory

@@ -202,7 +202,9 @@ class Verifier:
             raise RuntimeError("a cascade escalates only after it was decided")
         kept = _Kept(flight)
         now = self._health.load(asyncio.get_running_loop().time())
-        flight.load = load = now if flight.load is None else replace(now, cuts=flight.load.cuts)
+        flight.load = load = (
+            now if flight.load is None else replace(now, cuts=flight.load.cuts, spent=flight.load.spent)
+        )
         whole = plan(made, flight.policy, config, load, signals, flight.draw)
         flight.plan = _only(whole, [t.group not in firsts for t in whole.targets])
         falls_back = any(group in firsts for group in policies.chain_of(flight.policy, made.group))

@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("router.cli.serve", "Run the gateway."),
     "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
+    "keys": ("router.cli.keys", "Make, list and revoke the keys of callers."),
     "history": ("router.cli.history", "List the configurations that were in force."),
     "replay": ("router.cli.replay", "Decide recorded traffic again with another configuration."),
     "rollback": ("router.cli.rollback", "Write an earlier configuration back."),

@@ -17,6 +17,7 @@ import click
 @click.option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin port.")
 @click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
+@click.option("--open-to-everyone", is_flag=True, help="Without keys, serve whoever reaches --host.")
 @click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
 @click.option("--worker", is_flag=True, hidden=True, help="How the keeper of workers starts one.")
 @click.option("--redis", metavar="URL", help="Share state there: redis://[:PASSWORD@]HOST:PORT/DB.")
@@ -27,6 +28,7 @@ def command(
     admin_host: str,
     admin_port: int,
     workers: int,
+    open_to_everyone: bool,
     state: Path | None,
     redis: str | None,
     worker: bool,
@@ -46,5 +48,6 @@ def command(
         state=state,
         redis=redis,
         workers=workers,
+        open_to_everyone=open_to_everyone,
     )
     raise SystemExit(several.serve(options) if workers > 1 else serving.serve(options))

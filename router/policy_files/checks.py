@@ -6,6 +6,7 @@ Whether a name exists is `references`' question, and whether a policy does what 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from difflib import get_close_matches
@@ -21,7 +22,22 @@ from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import items, mapping
 from router.steer import rules
-from router.types import Band, Canary, Cascade, Config, Deployment, Explore, Goal, Group, Policy, ScorerSpec, ScoreRule
+from router.types import (
+    Access,
+    Allowance,
+    Band,
+    Canary,
+    Cascade,
+    Config,
+    Deployment,
+    Explore,
+    Goal,
+    Group,
+    Key,
+    Policy,
+    ScorerSpec,
+    ScoreRule,
+)
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _WORSE: Final = ("error_rate", "ttft_p95", "quality_difference")
@@ -34,6 +50,7 @@ _SET: Final = (
 _LONGEST_S: Final = 365 * 86_400.0  # Redis refuses a time to live beyond its clock, and with it all that waits behind
 _NO_HEADER: Final = "holds a character that no HTTP header carries, such as a line break"
 _OWN: Final = ("model", "stream", "messages", "input")  # what a request is, not how it is answered
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 _STORES: Final = ("redis://", "rediss://", "unix://")
 
 
@@ -150,6 +167,34 @@ def check_group(document: Document, group: Group) -> Iterator[Mistake]:
         yield document.mistake((*base, "queue_wait_s"), "must be more than 0 seconds")
     if not 0 <= group.max_ejected <= 1:
         yield document.mistake((*base, "max_ejected"), "must be a share from 0 to 1")
+
+
+def check_allowance(document: Document, base: Path, allowed: Allowance) -> Iterator[Mistake]:
+    """Limits that nothing could meet."""
+    for name in ("requests_per_minute", "tokens_per_minute", "concurrent"):
+        value: int | None = getattr(allowed, name)
+        if value is not None and value < 1:
+            yield document.mistake((*base, name), "must be at least 1; leave it out for no limit")
+    if allowed.dollars_per_day is not None and not allowed.dollars_per_day > 0:
+        yield document.mistake((*base, "dollars_per_day"), "must be more than 0; leave it out for no limit")
+    for group, most in allowed.quota.items():
+        if most < 0:
+            yield document.mistake((*base, "quota", group), "must be 0 or more requests a day")
+    if allowed.models == ():
+        yield document.mistake((*base, "models"), "must list at least one model; leave it out for all")
+    if isinstance(allowed, Key) and not _DIGEST.fullmatch(allowed.sha256):
+        message = "must be the 64 hex digits of the key's sha256; `pointsman keys create` writes them"
+        yield document.mistake((*base, "sha256"), message)
+
+
+def uncounted_dollars(document: Document, access: Access, config: Config) -> Iterator[Mistake]:
+    """Limits in dollars, where a deployment has no price: a warning."""
+    free = [name for name, deployment in config.deployments.items() if deployment.price is None]
+    for section, held in (("keys", access.keys), ("tenants", access.tenants)):
+        for name, allowed in held.items():
+            if free and allowed.dollars_per_day is not None:
+                message = f"nothing is counted for deployments without a price: {', '.join(free)}"
+                yield document.mistake((section, name, "dollars_per_day"), message, at_key=True)
 
 
 def check_scorer(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:

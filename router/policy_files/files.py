@@ -12,7 +12,7 @@ from pathlib import Path as FilePath
 from router.errors import ConfigError, Mistake
 from router.policy_files.positions import MAX_BYTES
 
-GROUPS, SCORERS = "groups.yaml", "scorers.yaml"
+GROUPS, SCORERS, KEYS = "groups.yaml", "scorers.yaml", "keys.yaml"
 
 
 def read_directory(directory: FilePath) -> dict[str, bytes]:
@@ -51,9 +51,12 @@ def is_config_file(path: FilePath) -> bool:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """sha256 over names and bytes in name order, hex. Variables stand as written, so no secret goes in."""
+    """sha256 over names and bytes in name order, hex. Variables stand as written, so no secret goes in.
+
+    Who may come in changes nothing of where requests go: keys.yaml is left out.
+    """
     total = hashlib.sha256()
-    for name in sorted(files):
+    for name in sorted(set(files) - {KEYS}):
         for part in (name.encode(), files[name]):
             total.update(len(part).to_bytes(8, "big"))  # lengths keep ("a", "bc") apart from ("ab", "c")
             total.update(part)

@@ -19,12 +19,12 @@ from pydantic_core import ErrorDetails
 from router.errors import Mistake
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import Shaped, items, mapping
-from router.types import Deployment, Example, Group, Pin, Policy, ScorerSpec
+from router.types import Deployment, Example, Group, Key, Pin, Policy, ScorerSpec, Tenant
 
-Written = TypeVar("Written", Policy, Deployment, Group, ScorerSpec)
+Written = TypeVar("Written", Policy, Deployment, Group, ScorerSpec, Key, Tenant)
 
 ADAPTERS: Final[Mapping[type, TypeAdapter[Any]]] = {
-    kind: TypeAdapter(kind) for kind in (Policy, Deployment, Group, ScorerSpec)
+    kind: TypeAdapter(kind) for kind in (Policy, Deployment, Group, ScorerSpec, Key, Tenant)
 }
 
 # How a key is spelt in the files where that is not the dataclass's field; None = not written at all.
@@ -36,6 +36,8 @@ SPELLING: Final[Mapping[tuple[type, str], str | None]] = {
     (Group, "name"): None,
     (ScorerSpec, "name"): None,
     (ScorerSpec, "options"): None,
+    (Key, "name"): None,
+    (Tenant, "name"): None,
 }
 
 _WANTED: Final = {

@@ -59,6 +59,35 @@ def check_groups(document: Document, names: Known) -> Iterator[Mistake]:
             yield document.mistake(("deployments", name), "a group has this name too; rename one of them", at_key=True)
 
 
+def check_keys(document: Document, names: Known, policies: Sequence[Document], *, whole: bool) -> Iterator[Mistake]:
+    """Names that are well formed, models and groups that exist, and no key twice. `whole`: every policy was read."""
+    models = [model for one in policies for model in items(one.data.get("models")) if isinstance(model, str)]
+    known = [*models, *(names.groups or ()), *(names.deployments or ())]
+    digests: dict[str, str] = {}
+    for section in ("keys", "tenants"):
+        for name, body in (mapping(document.data.get(section)) or {}).items():
+            base: Path = (section, name)
+            yield from _well_named(document, base, name)
+            inside = mapping(body) or {}
+            yield from _well_named(document, (*base, "tenant"), inside.get("tenant"))
+            if whole and names.groups is not None:
+                for index, model in enumerate(items(inside.get("models"))):
+                    yield from _exists(document, (*base, "models", index), model, known, "model")
+            for group in mapping(inside.get("quota")) or {}:
+                yield from _exists(document, (*base, "quota", group), group, names.groups, "group")
+            digest = inside.get("sha256")
+            if isinstance(digest, str) and (first := digests.setdefault(digest, name)) != name:
+                yield document.mistake((*base, "sha256"), f"the key '{first}' above has this digest too; remove one")
+
+
+def unheld_tenants(document: Document) -> Iterator[Mistake]:
+    """Tenants that no key belongs to: a warning."""
+    held = [(mapping(body) or {}).get("tenant") for body in (mapping(document.data.get("keys")) or {}).values()]
+    for name in mapping(document.data.get("tenants")) or {}:
+        if name not in held:
+            yield document.mistake(("tenants", name), "no key belongs to this tenant", at_key=True)
+
+
 def unused_deployments(document: Document) -> Iterator[Mistake]:
     """Deployments that no group names: a warning."""
     groups = mapping(document.data.get("groups")) or {}

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Final
 
 from router.errors import ConfigError, Mistake
 from router.policy_files import checks, examples, references, shapes
-from router.policy_files.files import GROUPS, SCORERS, digest, read_directory, whole_file
+from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, read_directory, whole_file
 from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
 from router.policy_files.shapes import Shaped, mapping
 from router.policy_files.variables import Variables
-from router.types import Config, Deployment, Group, Policy, ScorerSpec
+from router.types import Access, Config, Deployment, Group, Key, Policy, ScorerSpec, Tenant
 
 VERSION: Final = 1
 _GROUPS_KEYS: Final = ("version", "groups", "deployments", "store")
 _SCORERS_KEYS: Final = ("version", "scorers")
+_KEYS_KEYS: Final = ("version", "keys", "tenants")
 # Without a scorers.yaml both names mean the shipped lexical scorer.
 DEFAULT_SCORERS: Final[Mapping[str, ScorerSpec]] = {
     name: ScorerSpec(name=name, kind="lexical") for name in ("difficulty", "lexical")
@@ -51,10 +52,15 @@ def load(directory: FilePath, environ: Mapping[str, str] | None = None) -> Confi
     return found.config
 
 
-def review(directory: FilePath, environ: Mapping[str, str] | None = None) -> Review:
-    """The configuration in a directory with its warnings, or every mistake in it. Never raises ConfigError."""
+def review(
+    directory: FilePath, environ: Mapping[str, str] | None = None, *, instead: Mapping[str, bytes] | None = None
+) -> Review:
+    """The configuration in a directory with its warnings, or every mistake in it. Never raises ConfigError.
+
+    `instead`: files as they would be, in place of those that are there.
+    """
     try:
-        files = read_directory(directory)
+        files = read_directory(directory) | dict(instead or {})
     except ConfigError as error:
         return Review(config=None, mistakes=error.mistakes)
     variables = Variables(os.environ if environ is None else environ)
@@ -68,10 +74,18 @@ def review(directory: FilePath, environ: Mapping[str, str] | None = None) -> Rev
             mistakes.extend(_version(document))
     if GROUPS not in files:
         mistakes.append(whole_file(directory / GROUPS, "this file is missing; it names groups and deployments"))
-    if not set(files) - {GROUPS, SCORERS}:
+    if not set(files) - {GROUPS, SCORERS, KEYS}:
         mistakes.append(whole_file(directory, "no policy here; add a file such as default.yaml"))
     odd = [whole_file(path, "is not read: files end in .yaml") for path in sorted(directory.glob("*.yml"))]
-    return _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes, warnings=odd)
+    access = None
+    if KEYS in documents:
+        access = _keys_file(documents, whole=set(documents) == set(files), mistakes=mistakes, warnings=odd)
+    found = _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes, warnings=odd)
+    if found.config is None or access is None:
+        return found
+    config = replace(found.config, access=access)
+    unpriced = checks.uncounted_dollars(documents[KEYS], access, config)
+    return replace(found, config=config, warnings=(*found.warnings, *unpriced))
 
 
 def _judge(
@@ -83,7 +97,7 @@ def _judge(
     warnings: list[Mistake],
 ) -> Review:
     groups_file, scorers_file = documents.get(GROUPS), documents.get(SCORERS)
-    policy_files = [document for name, document in documents.items() if name not in (GROUPS, SCORERS)]
+    policy_files = [document for name, document in documents.items() if name not in (GROUPS, SCORERS, KEYS)]
     groups: dict[str, Group] = {}
     deployments: dict[str, Deployment] = {}
     scorers: dict[str, ScorerSpec] = {} if has_scorers else dict(DEFAULT_SCORERS)
@@ -146,6 +160,29 @@ def _scorers_file(document: Document, scorers: dict[str, ScorerSpec]) -> Iterato
     yield from _section(document, "scorers", ScorerSpec, shapes.scorer, scorers)
     for scorer in scorers.values():
         yield from checks.check_scorer(document, scorer)
+
+
+def _keys_file(
+    documents: Mapping[str, Document], *, whole: bool, mistakes: list[Mistake], warnings: list[Mistake]
+) -> Access:
+    """Who may use the gateway. A file with no key in it lets nobody in: that is what revoking the last one means."""
+    document = documents[KEYS]
+    keys: dict[str, Key] = {}
+    tenants: dict[str, Tenant] = {}
+    mistakes.extend(_only(document, _KEYS_KEYS))
+    if document.data.get("keys") != {}:
+        mistakes.extend(_section(document, "keys", Key, shapes.key, keys))
+    if "tenants" in document.data:
+        mistakes.extend(_section(document, "tenants", Tenant, shapes.tenant, tenants))
+    for section, held in (("keys", keys), ("tenants", tenants)):
+        for name, allowed in held.items():
+            mistakes.extend(checks.check_allowance(document, (section, name), allowed))
+    groups = documents.get(GROUPS)
+    policies = [one for name, one in documents.items() if name not in (GROUPS, SCORERS, KEYS)]
+    names = references.known(groups, None, (), has_scorers=False)
+    mistakes.extend(references.check_keys(document, names, policies, whole=whole))
+    warnings.extend(references.unheld_tenants(document))
+    return Access(keys=keys, tenants=tenants)
 
 
 def _section(

@@ -13,7 +13,7 @@ import msgspec
 from router.policy_files.descriptions import KEYS
 from router.policy_files.onto import ADAPTERS, SPELLING
 from router.policy_files.options import SCORERS, UPSTREAMS, Option
-from router.types import Deployment, Example, Group, Pin, Policy, ScorerSpec, Signals
+from router.types import Deployment, Example, Group, Key, Pin, Policy, ScorerSpec, Signals, Tenant
 
 _REF: Final = "#/$defs/{model}"
 _VARIABLE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"}
@@ -41,7 +41,7 @@ def schema() -> dict[str, Any]:
         made = adapter.json_schema(ref_template=_REF)
         defs.update(made.pop("$defs", {}))
         defs[kind.__name__] = made
-    for owner in (Policy, Deployment, Group, Pin, Example, ScorerSpec):
+    for owner in (Policy, Deployment, Group, Pin, Example, ScorerSpec, Key, Tenant):
         _respell(owner, defs[owner.__name__])
     defs["Pin"]["properties"]["ttl"] = dict(_DURATION)
     defs["Pin"]["properties"]["ttl_s"] = {"type": "number", "exclusiveMinimum": 0}
@@ -62,6 +62,10 @@ def schema() -> dict[str, Any]:
     defs["Policy"]["properties"]["version"] = _VERSION
     defs["Policy"]["required"] = ["version", *defs["Policy"]["required"]]
     defs["GroupsFile"] = _file(groups=_names("Group"), deployments=_names("Deployment"), optional={"store": _STORE})
+    defs["Key"]["properties"]["expires"] = {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"}
+    defs["Key"]["properties"]["sha256"] = {"type": "string", "pattern": r"^[0-9a-f]{64}$|\$\{"}
+    keys = {**_names("Key"), "minProperties": 0}
+    defs["KeysFile"] = _file(keys=keys, optional={"tenants": _names("Tenant")})
     defs["ScorersFile"] = _file(scorers=_names("ScorerSpec"), optional={})
     cleaned = cast("dict[str, Any]", _cleaned(defs))
     for name, keys in KEYS.items():
@@ -78,7 +82,11 @@ def schema() -> dict[str, Any]:
         "else": {
             "if": {"required": ["scorers"]},
             "then": {"$ref": "#/$defs/ScorersFile"},
-            "else": {"$ref": "#/$defs/Policy"},
+            "else": {
+                "if": {"required": ["keys"]},
+                "then": {"$ref": "#/$defs/KeysFile"},
+                "else": {"$ref": "#/$defs/Policy"},
+            },
         },
         "$defs": dict(sorted(cleaned.items())),
     }

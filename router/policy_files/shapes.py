@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
 from router.policy_files.positions import Document, Path
@@ -106,6 +107,34 @@ def scorer(document: Document, name: str) -> Shaped:
     kind = {"kind": body["kind"]} if "kind" in body else {}
     data = {"name": name, **kind, "options": options}
     return Shaped(data=data, base=shaped.base, written=written, mistakes=shaped.mistakes)
+
+
+def key(document: Document, name: str) -> Shaped:
+    """One key, named by its key in the file; `expires` as Unix seconds."""
+    shaped = _named(document, ("keys", name), name)
+    if shaped.data.get("expires") is None:
+        return shaped
+    expires = moment(shaped.data["expires"])
+    rest = {key: value for key, value in shaped.data.items() if key != "expires"}
+    if expires is not None:
+        return replace(shaped, data={**rest, "expires": expires})
+    wrong = Misspelt(("keys", name, "expires"), "must be a date, or a date and time, such as 2027-01-31T12:00:00Z")
+    return replace(shaped, data=rest, mistakes=(*shaped.mistakes, wrong))
+
+
+def tenant(document: Document, name: str) -> Shaped:
+    """One tenant, named by its key."""
+    return _named(document, ("tenants", name), name)
+
+
+def moment(value: object) -> float | None:
+    """Unix seconds of "2027-01-31" (its beginning) or "2027-01-31T12:00:00Z", in UTC unless it says otherwise; None
+    where it is no such text."""
+    try:
+        said = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return None if said is None else (said if said.tzinfo is not None else said.replace(tzinfo=UTC)).timestamp()
 
 
 def _named(document: Document, base: Path, name: str) -> Shaped:

@@ -59,6 +59,19 @@ def test_history_lists_each_change_with_the_files_that_changed(tmp_path: Path, c
     assert text[1].endswith("~default.yaml +extra.yaml")
 
 
+def test_a_rollback_brings_back_no_key_that_was_revoked(tmp_path: Path, config: Path):
+    keys = "version: 1\nkeys: {{{}}}\n"
+    entries = [f"{name}: {{tenant: t, sha256: {digit * 64}}}" for name, digit in (("a", "1"), ("b", "2"))]
+    both = keys.format(", ".join(entries))
+    first = put(tmp_path, config, 1.0, keys=both)
+    assert put(tmp_path, config, 2.0, keys=keys.format("")) == first, "keys come and go without a version"
+    put(tmp_path, config, 3.0, default=LOWER)
+    assert "keys.yaml" not in history.files(tmp_path, first)
+    assert call("rollback", first[:12], "--config", config, "--state", tmp_path).exit_code == 0
+    assert (config / "default.yaml").read_text() == POLICY
+    assert (config / "keys.yaml").read_text() == keys.format("")
+
+
 def test_a_restart_with_the_same_files_is_no_new_line(tmp_path: Path, config: Path):
     put(tmp_path, config, 1.0, "start")
     put(tmp_path, config, 2.0, "start")

@@ -116,6 +116,7 @@ def used() -> Metrics:
     metrics.score("difficulty", 0.0001, Score(scorer="difficulty", value=0.2))
     metrics.score("difficulty", 0.15, Abstain(scorer="difficulty", reason="timeout"))
     metrics.dropped("chat", ["seed"])
+    metrics.limited("requests")
     metrics.in_flight("small-a", 1)
     metrics.deployment_up("small-a", True)
     metrics.other_models({"small-a": 1})
@@ -314,6 +315,7 @@ def test_the_operators_table_lists_every_metric_with_its_labels():
     metrics.count("records_dropped", lambda: 0)
     metrics.count("store_errors", lambda: 0)
     metrics.count("retries_refused", lambda: 0)
+    metrics.count("unauthorized", lambda: 0)
     page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
     rows = re.findall(r"^\| `(pointsman_\w+)` \| ([\w, ]*)\|", page, re.MULTILINE)
     listed = {name: {label.strip() for label in labels.split(",") if label.strip()} for name, labels in rows}
