@@ -81,6 +81,18 @@ class Worker(Struct, frozen=True, kw_only=True):
         return self.socket.with_suffix(".ready")
 
 
+def load(options: Options) -> Config:
+    """The files' configuration. Raises ConfigError, also where it would let in everyone without anybody's word."""
+    config = policy_files.load(options.config)
+    if config.access is None and not options.open_to_everyone and not is_loopback(options.host):
+        made = f"make a key with `pointsman keys create --config {options.config} --tenant NAME`"
+        doors = f"listen on 127.0.0.1, {made}, or say --open-to-everyone"
+        message = f"is missing, and the gateway listens on {options.host}, where others reach it: {doors}"
+        place = Mistake(file=str(options.config / "keys.yaml"), line=1, column=1, path="(file)", message=message)
+        raise ConfigError([place])
+    return config
+
+
 class Gateway:
     """The parts of one running gateway."""
 
@@ -101,7 +113,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Load, build and connect everything. Raises ConfigError."""
-        config = self._load()
+        config = load(self.options)
         logs.redact(config)
         logs.hide_url(self.options.redis)
         self.metrics = Metrics(config)
@@ -116,34 +128,14 @@ class Gateway:
         self.trials = Trials(self.metrics, self.changes)
         self.trials.use(config)
         limiter = store.limiter(given, file="serve", path="--redis") if given else store.limiter(config.store)
-        self.service = Service(
-            snapshot,
-            sessions,
-            self.recorder,
-            self.metrics,
-            self.health,
-            self.steering,
-            self.trials,
-            Limits(limiter, self.metrics.limited),
-        )
+        limits = Limits(limiter, self.metrics.limited)
+        parts = (snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
+        self.service = Service(*parts, limits)
         self.metrics.config(snapshot.generation, ok=True)
         self.health.use(config)
         self.reports.use(config)
         self.metrics.count("store_errors", lambda: sessions.errors + limiter.errors)
         await self._keep("start")
-
-    def _load(self) -> Config:
-        """The files' configuration. Raises ConfigError, also where it would let in everyone without anybody's word."""
-        config, options = policy_files.load(self.options.config), self.options
-        if config.access is None and not options.open_to_everyone and not is_loopback(options.host):
-            message = (
-                f"is missing, and the gateway listens on {options.host}, where others reach it: make a key with "
-                f"`pointsman keys create --config {options.config} --tenant NAME`, listen on 127.0.0.1, or say "
-                "--open-to-everyone"
-            )
-            place = Mistake(file=str(options.config / "keys.yaml"), line=1, column=1, path="(file)", message=message)
-            raise ConfigError([place])
-        return config
 
     @property
     def snapshot(self) -> Snapshot:
@@ -168,7 +160,7 @@ class Gateway:
         async with self._reloading:
             old = self.snapshot
             try:
-                config = await asyncio.to_thread(self._load)
+                config = await asyncio.to_thread(load, self.options)
                 if config == old.config:
                     if not self.config_ok:
                         log.info("the files are again those of configuration %s, which is in force", config.digest[:12])

@@ -25,7 +25,7 @@ import uvloop
 from msgspec.structs import replace
 
 import router
-from router import logs, policy_files, serving
+from router import logs, serving
 from router.admin import many, sums
 from router.errors import ConfigError
 from router.serving import Options
@@ -156,7 +156,7 @@ def told(line: bytes) -> Options:
 def serve(options: Options) -> int:
     """`pointsman serve --workers N`."""
     try:
-        config = policy_files.load(options.config)
+        config = serving.load(options)
     except ConfigError as error:
         click.echo(error.message, err=True)
         return 2
