@@ -13,7 +13,7 @@ from pathlib import Path as FilePath
 from typing import Final
 
 from router.errors import ConfigError, Mistake
-from router.policy_files import checks, examples, references, shapes
+from router.policy_files import artifacts, checks, examples, references, shapes
 from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, read_directory, whole_file
 from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
@@ -53,11 +53,16 @@ def load(directory: FilePath, environ: Mapping[str, str] | None = None) -> Confi
 
 
 def review(
-    directory: FilePath, environ: Mapping[str, str] | None = None, *, instead: Mapping[str, bytes] | None = None
+    directory: FilePath,
+    environ: Mapping[str, str] | None = None,
+    *,
+    instead: Mapping[str, bytes] | None = None,
+    needs: bool = False,
 ) -> Review:
     """The configuration in a directory with its warnings, or every mistake in it. Never raises ConfigError.
 
-    `instead`: files as they would be, in place of those that are there.
+    `instead`: files as they would be, in place of those that are there. `needs`: what scorers need and this machine
+    lacks is a mistake; a gateway finds it when it builds them.
     """
     try:
         files = read_directory(directory) | dict(instead or {})
@@ -80,7 +85,9 @@ def review(
     access = None
     if KEYS in documents:
         access = _keys_file(documents, whole=set(documents) == set(files), mistakes=mistakes, warnings=odd)
-    found = _judge(documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes, warnings=odd)
+    found = _judge(
+        documents, has_scorers=SCORERS in files, digest=digest(files), mistakes=mistakes, warnings=odd, needs=needs
+    )
     if found.config is None or access is None:
         return found
     config = replace(found.config, access=access)
@@ -95,6 +102,7 @@ def _judge(
     digest: str,
     mistakes: list[Mistake],
     warnings: list[Mistake],
+    needs: bool,
 ) -> Review:
     groups_file, scorers_file = documents.get(GROUPS), documents.get(SCORERS)
     policy_files = [document for name, document in documents.items() if name not in (GROUPS, SCORERS, KEYS)]
@@ -111,7 +119,10 @@ def _judge(
         warnings.extend(checks.absent(groups_file))
     if scorers_file is not None:
         mistakes.extend(_scorers_file(scorers_file, scorers))
-        warnings.extend(checks.absent(scorers_file))
+        if needs:
+            mistakes.extend(one for spec in scorers.values() for one in artifacts.check_needs(scorers_file, spec))
+        else:
+            warnings.extend(checks.absent(scorers_file))
     for document in policy_files:
         policy, wrong = parse(Policy, shapes.policy(document), document)
         mistakes.extend(wrong)
