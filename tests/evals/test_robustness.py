@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 
-from evals import general
+from evals import decisions, general
 from router.scorers import advice, text
-from router.scorers.lexical import Lexical
-from router.types import Prompt, Score, Signals
 from tests.evals.attacks import ATTACKS, attacked
 
-SCORER = Lexical("difficulty")
 PROMPTS = [general.everyday()[0][i] for i in np.random.default_rng(11).permutation(2000)[:200]]
 
 
-def large(prompts: list[str]) -> np.ndarray:
+@pytest.fixture(scope="module", params=["lexical", pytest.param("encoder", marks=pytest.mark.slow)], name="scorer")
+def _scorer(request: pytest.FixtureRequest) -> str:
+    if request.param == "encoder":
+        pytest.importorskip("onnxruntime")
+    return str(request.param)
+
+
+@cache
+def _said(scorer: str, prompts: tuple[str, ...]) -> np.ndarray:
+    return decisions.score(decisions.find(scorer, None), prompts).ranking
+
+
+def large(scorer: str, prompts: list[str]) -> np.ndarray:
     """Which prompts go to the large group: a score at the cut or above, or an abstention."""
-    answers = [SCORER.score(Prompt(text=p, signals=Signals())) for p in prompts]
-    return np.array([not isinstance(a, Score) or a.value >= 0.5 for a in answers])
+    return _said(scorer, tuple(prompts)) >= 0.5
 
 
 REFORMATTED: dict[str, Callable[[str], str]] = {
@@ -40,14 +49,17 @@ REFORMATTED: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("how", REFORMATTED)
-def test_reformatting_flips_at_most_two_decisions_in_a_hundred(how: str) -> None:
-    flips = large(PROMPTS) != large([REFORMATTED[how](p) for p in PROMPTS])
+def test_reformatting_flips_at_most_two_decisions_in_a_hundred(scorer: str, how: str) -> None:
+    flips = large(scorer, PROMPTS) != large(scorer, [REFORMATTED[how](p) for p in PROMPTS])
+    print(f"{scorer}, {how}: {flips.mean():.1%} flipped")
     assert flips.mean() <= 0.02
 
 
-def test_K03_two_hundred_attempts_move_the_large_share_by_at_most_two_points() -> None:
+def test_K03_two_hundred_attempts_move_the_large_share_by_at_most_two_points(scorer: str) -> None:
     assert len(ATTACKS) == 200
-    before, after = large(PROMPTS), large([attacked(p, a) for p, a in zip(PROMPTS, ATTACKS, strict=True)])
+    before = large(scorer, PROMPTS)
+    after = large(scorer, [attacked(p, a) for p, a in zip(PROMPTS, ATTACKS, strict=True)])
+    print(f"{scorer}: large share {before.mean():.1%} to {after.mean():.1%}, {(before != after).mean():.1%} flipped")
     assert abs(float(after.mean()) - float(before.mean())) <= 0.02
     assert (before != after).mean() <= 0.03
 
