@@ -1,5 +1,5 @@
-"""Writes a Llama of a few kilobytes with random weights and a tokenizer of its own: one token a byte. It is for tests
-of the machinery around a model; nothing is downloaded."""
+"""Writes a small Llama with random weights and a tokenizer of its own: one token a byte. It is for tests and
+measurements of the machinery around a model; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from router.scorers.generative import library
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
 
 
-def write_tiny_llama(folder: Path, *, chat: bool = True) -> Path:
+def write_tiny_llama(folder: Path, *, chat: bool = True, hidden: int = 32, layers: int = 2) -> Path:
     """Write the model and its tokenizer, and return the folder."""
     torch, transformers, tokenizers = library("torch"), library("transformers"), library("tokenizers")
     marks = ["<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
@@ -29,9 +29,9 @@ def write_tiny_llama(folder: Path, *, chat: bool = True) -> Path:
     torch.manual_seed(7)
     config = transformers.LlamaConfig(
         vocab_size=len(marks) + len(alphabet),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=4096,

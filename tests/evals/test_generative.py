@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from evals import generative as training
+from evals.bench.tiny_llama import write_tiny_llama
 from evals.cases import BadData
 from router.scorers import generative
 from router.scorers.generative import Source
 from router.types import Abstain, Prompt, Score, Signals
-from tests.support.tiny_llama import write_tiny_llama
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from evals.bench.tiny_llama import write_tiny_llama
 from router import scorers
 from router.errors import ConfigError
 from router.scorers import generative, question
 from router.scorers.generative import Causal, Head, Note, Source
 from router.seams import Scorer
 from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
-from tests.support.tiny_llama import write_tiny_llama
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
