@@ -42,7 +42,7 @@ def total(text: str, name: str = "pointsman_requests_total") -> float:
 
 
 @pytest.mark.slow
-async def test_F22_two_workers_are_one_gateway_and_one_that_is_killed_is_started_anew(tmp_path: Path) -> None:
+async def test_F22_M04_two_workers_are_one_gateway_and_one_that_is_killed_is_started_anew(tmp_path: Path) -> None:
     async with ScriptedServer(chat("hi")) as a:
         config = write(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]}))
         async with (

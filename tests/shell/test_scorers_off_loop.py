@@ -91,7 +91,7 @@ async def test_F17_what_does_not_fit_the_queue_fails_open_at_once(made: Callable
     assert isinstance(await say(scorer, "0.5"), Score)
 
 
-async def test_the_loop_goes_on_while_the_model_computes(made: Callable[..., OffLoop]) -> None:
+async def test_L17_the_loop_goes_on_while_the_model_computes(made: Callable[..., OffLoop]) -> None:
     model = Gated(open_=False)
     asked = asyncio.ensure_future(say(made(model), "0.5"))
     for _ in range(100):
