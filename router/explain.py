@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from router.decide import decide, kept_within, pinned
-from router.plan import plan, survey
+from router.plan import plan, survey, weights
 from router.policy import Asked, Check, Selection, examine, ladder, wording
 from router.types import (
     Abstain,
@@ -23,6 +23,7 @@ from router.types import (
     NeedScore,
     Plan,
     Policy,
+    Report,
     Route,
     Score,
     Session,
@@ -47,6 +48,8 @@ class Considered(Struct, frozen=True, kw_only=True):
     in_flight: int
     place: int | None
     refused: str | None = None
+    weight: float | None = None  # how busy it counts as, the least first; None where it was refused
+    report: Report | None = None  # what it, or its own traffic, says of its load
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -219,10 +222,19 @@ def _considered(
         refused[refusal.deployment] = refusal.reason
         groups.setdefault(refusal.deployment, refusal.group)
     places = {target.deployment: i for i, target in enumerate(made.targets, 1)}
+    weighed: dict[str, float] = {}
+    for group in dict.fromkeys(groups.values()):
+        weighed |= weights(tuple([name for name in places if groups[name] == group]), load)
     for name, group in groups.items():
         busy = max(0, load.in_flight.get(name, 0))
         yield Considered(
-            deployment=name, group=group, in_flight=busy, place=places.get(name), refused=refused.get(name)
+            deployment=name,
+            group=group,
+            in_flight=busy,
+            place=places.get(name),
+            refused=refused.get(name),
+            weight=weighed.get(name),
+            report=load.reports.get(name),
         )
 
 
@@ -251,12 +263,24 @@ def render(explanation: Explanation) -> str:
         lines.append("set       " + ", ".join(f"{k}={v!r}" for k, v in explanation.decision.set.items()))
     for one in explanation.deployments:
         place = f"{one.place}." if one.place is not None else "-"
-        said = f"{one.in_flight} in flight" + (f"; {one.refused}" if one.refused else "")
+        said = f"{one.in_flight} in flight{_reported(one)}" + (f"; {one.refused}" if one.refused else "")
         lines.append(f"plan      {place:<3}{one.deployment} ({one.group}): {said}")
     if explanation.plan is not None and not explanation.plan.targets:
         wait_s = explanation.plan.retry_after_s
         lines.append("plan      none can serve" + (f"; retry after {wait_s:.1f} s" if wait_s is not None else ""))
     return "\n".join(lines)
+
+
+def _reported(one: Considered) -> str:
+    """What is known of a deployment's load beyond the requests in flight from here, and what it weighs with that."""
+    if one.report is None:
+        return ""
+    report = one.report
+    said = f", {report.elsewhere:g} from elsewhere" if report.elsewhere else ""
+    said += f", {report.waiting:g} waiting" if report.waiting is not None else ""
+    said += f", KV {report.kv:.0%}" if report.kv is not None else ""
+    said += f", TTFT {report.ttft_s:.2f} s" if report.ttft_s is not None else ""
+    return said + (f": weight {one.weight:g}" if one.weight is not None else "")
 
 
 def _check(check: Check) -> Iterator[str]:

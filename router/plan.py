@@ -248,14 +248,19 @@ def _in_order(names: tuple[str, ...], load: Load, draw: float) -> tuple[str, ...
     if not load.reports or load.reports.keys().isdisjoint(names):
         return _least_busy(names, load.in_flight, draw)
     reports = [report for name in names if (report := load.reports.get(name)) is not None]
-    fastest = min([report.ttft_s for report in reports if report.ttft_s is not None], default=0.0)
-    costs = {name: cost(name, load, fastest) for name in names}
-    ordered = _least_busy(names, costs, draw)
+    ordered = _least_busy(names, weights(names, load), draw)
     if len(names) <= 2 or all(report.running is None and report.waiting is None for report in reports):
         return ordered
     drawn = _least_busy(names, {}, draw)[:2]
     first = min(drawn, key=ordered.index)
     return (first, *[name for name in ordered if name != first])
+
+
+def weights(names: tuple[str, ...], load: Load) -> Mapping[str, float]:
+    """What each deployment of a group weighs, the least first in line: `cost` against the fastest of them."""
+    times = [load.reports[name].ttft_s for name in names if name in load.reports]
+    fastest = min([ttft_s for ttft_s in times if ttft_s is not None], default=0.0)
+    return {name: cost(name, load, fastest) for name in names}
 
 
 def cost(name: str, load: Load, fastest_s: float) -> float:

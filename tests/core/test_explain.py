@@ -23,6 +23,7 @@ from router.types import (
     Load,
     Policy,
     Range,
+    Report,
     Route,
     Score,
     ScoreRule,
@@ -94,6 +95,18 @@ def test_the_text_shows_routes_score_pin_and_every_deployment():
         "plan      2. l1 (large): 3 in flight",
         "plan      -  s1 (small): 0 in flight; it failed and is cooling for another 9.0 s",
     ]
+
+
+def test_the_plan_tells_what_each_deployment_reports_and_weighs():
+    busy = Report(running=4.0, waiting=2.0, kv=0.93, elsewhere=1.0, ttft_s=0.5)
+    load = Load(in_flight={"l1": 3}, reports={"l1": busy, "l2": Report(ttft_s=0.4)})
+    told = explain(CONFIG, POLICY, Signals(model="auto", tools=9), SCORED, None, load, 0.2)
+    lines = [line for line in render(told).splitlines() if line.startswith("plan")]
+    assert lines[:2] == [
+        "plan      1. l2 (large): 0 in flight, TTFT 0.40 s: weight 1",
+        "plan      2. l1 (large): 3 in flight, 1 from elsewhere, 2 waiting, KV 93%, TTFT 0.50 s: weight 14",
+    ]
+    assert [one.weight for one in told.deployments][:2] == [1.0, 14.0]
 
 
 def test_a_missing_score_is_named():
