@@ -401,8 +401,8 @@ async def _get_ready(gateway: Gateway, announce: Callable[[Gateway], None]) -> N
 def _settle_memory() -> None:
     """Takes what was built for good out of the garbage collector's sight, and lets it look less often.
 
-    A full collection walks some 200,000 objects of the libraries, 10 to 20 ms in which every stream stands still; what
-    requests make is nearly all freed by its count.
+    A full collection walks every object of the libraries, and all streams stand still meanwhile; what requests make is
+    nearly all freed by its count.
     """
     gc.collect()
     gc.freeze()

@@ -151,11 +151,6 @@ def replace(body: bytes, edits: Iterable[tuple[Span, bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def splice(body: bytes, span: Span, model: str) -> bytes:
-    """`body` with another model name; every other byte stays."""
-    return b"".join((body[: span[0]], encode(model), body[span[1] :]))
-
-
 def set_fields(body: bytes, fields: Mapping[str, Any]) -> bytes:
     """`body` with these top-level fields replaced, appended where absent, removed where None. Raises `BadRequest`."""
     if not fields:
