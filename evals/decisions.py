@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from evals.cases import BadData
 from router import scorers
+from router.config import Band, Policy, Route, ScoreRule
 from router.decide import decide
 from router.policy_files.review import load
 from router.scorers import encoder, generative, heads
 from router.scorers.lexical import Lexical
 from router.scorers.signalled import signalled
 from router.seams import Scorer
-from router.types import Abstain, Band, Decision, Load, Policy, Prompt, Route, Score, ScoreRule, Signals
+from router.types import Abstain, Decision, Load, Prompt, Score, Signals
 
 Floats = NDArray[np.float64]
 

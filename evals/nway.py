@@ -18,7 +18,8 @@ from evals import cases, metrics
 from evals.cases import LEAST_ROWS, BadData, Table
 from evals.costs import DOLLARS, Price, of_model
 from evals.decisions import Scored, banded, groups
-from router.types import Policy, Score
+from router.config import Policy
+from router.types import Score
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -18,9 +18,9 @@ from evals.cases import BadData, Pair
 from evals.costs import DOLLARS, Costs, flat
 from evals.decisions import Scored, groups, one_cut, to_strong
 from evals.fit import Examples, Read, group_folds, row_folds
+from router.config import Policy
 from router.scorers import heads
 from router.scorers.lexical import judged
-from router.types import Policy
 
 Floats = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from bisect import insort
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from router.config import Config, Group
 from router.errors import Overloaded
-from router.types import Config, Group
 
 RANKS: Final[Mapping[Literal["high", "normal", "low"], int]] = {"high": 0, "normal": 1, "low": 2}
 PACE_WEIGHT = 0.1  # of the newest answer in the moving mean of the time between two

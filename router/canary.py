@@ -19,7 +19,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from router.types import Canary, Outcome, Policy, Record
+from router.config import Canary, Policy
+from router.types import Outcome, Record
 
 FIRST_LOOK = 50  # requests of the tried policy; then twice as many each time, and at `until`
 LOOKS = 13  # the doublings up to 100,000 requests, and `until`: all that share the chance of a mistake

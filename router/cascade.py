@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.types import Cascade, Check, Checked, Decision, ToolCall
+from router.config import Cascade
+from router.types import Check, Checked, Decision, ToolCall
 
 _SHORT = 60  # characters of a line that is an answer as it stands: a name, a number, a label, a short phrase
 _READ = 20_000  # characters of an answer that are looked at, from its end

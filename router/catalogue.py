@@ -11,13 +11,14 @@ from typing import Annotated, Any
 import msgspec
 
 from router import explain, scorers
+from router.config import Config
 from router.errors import BadRequest, NotFound
 from router.flight import Flight
 from router.keys import Grant
 from router.policy import visible_models
 from router.records import Feedback
 from router.service import Service, draw_of
-from router.types import Caller, Config, Dialect, Prompt, Score
+from router.types import Caller, Dialect, Prompt, Score
 from router.wire import CODECS
 
 

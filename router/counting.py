@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
+from router.config import Deployment
 from router.errors import UpstreamError, UpstreamStatus
 from router.exchange import Headers
 from router.flight import Flight
@@ -20,7 +21,7 @@ from router.outbound import headers_for
 from router.relay import ERROR_LIMIT, error_status, read_all
 from router.seams import Call
 from router.service import Service, draw_of, forwarded
-from router.types import Caller, Deployment
+from router.types import Caller
 from router.wire import CODECS
 from router.wire.body import outgoing
 from router.wire.loose import count, is_object

@@ -31,24 +31,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from router.cascade import concluded
+from router.config import Band, Cascade, Explore, Policy, ScoreRule
 from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder, leads
-from router.types import (
-    Abstain,
-    Band,
-    Cascade,
-    Checked,
-    Cut,
-    Decision,
-    Explore,
-    Load,
-    NeedScore,
-    Policy,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-    Target,
-)
+from router.types import Abstain, Checked, Cut, Decision, Load, NeedScore, Score, Session, Signals, Target
 
 # `plan` settles ties by the first bits of the draw; what comes after these many says whether to explore, so that the
 # explored requests spread over deployments as all others do. A draw has 48 bits.

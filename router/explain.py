@@ -10,25 +10,11 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from router.config import Config, Policy, Route
 from router.decide import decide, kept_within, pinned
 from router.plan import plan, survey, weights
 from router.policy import Asked, Check, Selection, examine, ladder, wording
-from router.types import (
-    Abstain,
-    Checked,
-    Config,
-    Cut,
-    Decision,
-    Load,
-    NeedScore,
-    Plan,
-    Policy,
-    Report,
-    Route,
-    Score,
-    Session,
-    Signals,
-)
+from router.types import Abstain, Checked, Cut, Decision, Load, NeedScore, Plan, Report, Score, Session, Signals
 
 
 class Tested(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from router.config import Config, Deployment, Policy
 from router.exchange import Exchange, Headers
 from router.keys import Grant, Ring
 from router.limits import Charge
@@ -23,12 +24,9 @@ from router.types import (
     Attempt,
     Caller,
     Checked,
-    Config,
     Decision,
-    Deployment,
     Load,
     Plan,
-    Policy,
     Request,
     Score,
     Session,

@@ -12,10 +12,11 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from router.config import Config
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
 from router.plan import TTFT_MATTERS, Fault, slower
 from router.seams import Others
-from router.types import Config, Load, Report
+from router.types import Load, Report
 
 FAILURES_TO_COOL = 3  # one failed answer is noise; a refused connection cools at once
 FIRST_COOLDOWN_S = 1.0

@@ -14,8 +14,9 @@ from hmac import compare_digest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from router.config import Access, Config, Key, Tenant
 from router.errors import Unauthorized, UnknownModel
-from router.types import Access, Caller, Config, Key, Tenant
+from router.types import Caller
 
 PREFIX = "pm_"  # by which people and secret scanners know such a key
 _BYTES = 32  # of chance: a digest without salt or stretching is as good as one with, since nothing can be guessed

@@ -15,10 +15,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from router.config import Allowance
 from router.errors import RateLimited
 from router.keys import Grant, Ring
 from router.seams import Claim, Limiter
-from router.types import Allowance, Record, Signals
+from router.types import Record, Signals
 
 DAY_S = 86400.0
 ANSWER_TOKENS = 1024  # reserved for an answer that the client sets no limit to

@@ -22,7 +22,8 @@ import msgspec
 
 from router import record as records
 from router.batch import Batcher
-from router.types import Config, Record
+from router.config import Config
+from router.types import Record
 
 LEVEL_VARIABLE = "POINTSMAN_LOG"  # debug, info, warning, error
 FORMAT_VARIABLE = "POINTSMAN_LOG_FORMAT"  # json, human

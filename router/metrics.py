@@ -16,9 +16,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from router import __version__, errors, record
+from router.config import Config
 from router.policy import ASKED, largest_edge
 from router.record import OTHER
-from router.types import Abstain, Config, Dialect, Outcome, Record, Report, Score
+from router.types import Abstain, Dialect, Outcome, Record, Report, Score
 from router.wire import fields
 
 NONE = "none"

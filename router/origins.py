@@ -17,10 +17,11 @@ from msgspec import DecodeError, Raw, Struct
 from msgspec.json import Decoder, decode, encode
 from msgspec.structs import replace
 
+from router.config import Config, Deployment
 from router.errors import Overloaded, StateGone
 from router.flight import Carried, Flight
 from router.seams import Store
-from router.types import Caller, Config, Deployment, Dialect, Request, Session
+from router.types import Caller, Dialect, Request, Session
 from router.wire import CODECS, provenance
 from router.wire import body as wire_body
 from router.wire.loose import mapping, objects, text

@@ -11,11 +11,12 @@ from typing import Any
 
 from msgspec.json import decode
 
+from router.config import Deployment
 from router.errors import BadRequest
 from router.flight import Flight
 from router.origins import told
 from router.seams import Call
-from router.types import Deployment, Dialect, Request
+from router.types import Dialect, Request
 from router.wire import CODECS
 from router.wire import fields as rows
 from router.wire.adapt import adapted

@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from router.config import Config, Deployment
 from router.errors import (
     BadAnswer,
     BadRequest,
@@ -27,7 +28,7 @@ from router.errors import (
     UpstreamStatus,
 )
 from router.policy import Asked, Selection, chain_of, first_groups
-from router.types import Attempt, Config, Decision, Deployment, Dialect, Load, Plan, Signals, Target
+from router.types import Attempt, Decision, Dialect, Load, Plan, Signals, Target
 
 MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
 # Where everything is cooling, the soonest is probed if its time is this near. A deployment that failed may be

@@ -16,8 +16,9 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
+from router.config import Cascade, Config, Pin, Policy, Range, Route, ScoreRule, When
 from router.errors import UnknownModel
-from router.types import Cascade, Config, Pin, Policy, Range, Route, ScoreRule, Signals, When
+from router.types import Signals
 
 Test = Callable[[Signals], bool]
 

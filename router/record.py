@@ -13,19 +13,17 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from router.config import Config, Policy, Price
 from router.policy import ASKED, chain_of, leads
 from router.types import (
     Abstain,
     Attempt,
     Caller,
     Checked,
-    Config,
     Decision,
     Dialect,
     Load,
     Outcome,
-    Policy,
-    Price,
     Record,
     Request,
     Score,

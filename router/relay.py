@@ -16,6 +16,7 @@ from time import perf_counter, time
 
 from msgspec.structs import replace
 
+from router.config import Deployment
 from router.errors import BadAnswer, BadRequest, Cancelled, PointsmanError, Truncated, UpstreamError, UpstreamStatus
 from router.exchange import Exchange, Headers
 from router.flight import Flight
@@ -26,7 +27,7 @@ from router.outbound import outbound
 from router.plan import COUNTED, RETRIED, after, fault_of, refused_as
 from router.retries import Retries
 from router.seams import Meter, Reply
-from router.types import Attempt, Deployment, Plan, Target
+from router.types import Attempt, Plan, Target
 from router.upstreams.litellm import unsaid
 from router.wire import CODECS
 

@@ -16,8 +16,9 @@ from urllib.parse import urljoin
 
 import httpx
 
+from router.config import Config, Deployment
 from router.health import Health
-from router.types import Config, Deployment, Report
+from router.types import Report
 
 log = logging.getLogger("pointsman.reports")
 

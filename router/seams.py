@@ -11,8 +11,9 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from router.config import Deployment
 from router.errors import PointsmanError
-from router.types import Abstain, Deployment, Dialect, Prompt, Record, Request, Score, Session, Usage
+from router.types import Abstain, Dialect, Prompt, Record, Request, Score, Session, Usage
 
 
 class Meter(Protocol):

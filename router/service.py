@@ -19,6 +19,7 @@ from router import logs, origins, record, signals
 from router import policy as policies
 from router.admission import RANKS, Admission
 from router.changes import Changes
+from router.config import Policy
 from router.decide import decide, remember
 from router.errors import (
     BadRequest,
@@ -42,20 +43,7 @@ from router.seams import Codec, Recorder, Store
 from router.steering import Steering
 from router.store.limits import MemoryLimiter
 from router.trials import Trials
-from router.types import (
-    Abstain,
-    Caller,
-    Decision,
-    Dialect,
-    NeedScore,
-    Outcome,
-    Policy,
-    Prompt,
-    Score,
-    Session,
-    Shadow,
-    Signals,
-)
+from router.types import Abstain, Caller, Decision, Dialect, NeedScore, Outcome, Prompt, Score, Session, Shadow, Signals
 from router.verified import Verifier
 from router.watch import Ticker, Watch
 

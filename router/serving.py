@@ -28,6 +28,7 @@ from router import admin, history, logs, policy_files, records, snapshots, state
 from router.admin.gate import is_loopback
 from router.app import App, rest
 from router.changes import Changes
+from router.config import Config
 from router.errors import ConfigError, Mistake
 from router.flight import Snapshot
 from router.front import Front, tick
@@ -39,7 +40,6 @@ from router.seams import Presence
 from router.service import Service
 from router.steering import Steering
 from router.trials import Trials
-from router.types import Config
 
 log = logging.getLogger("pointsman.serving")
 

@@ -11,13 +11,13 @@ import logging
 from collections.abc import Mapping
 
 from router import scorers, upstreams
+from router.config import Config, Deployment
 from router.errors import CannotStart, ConfigError, Mistake
 from router.flight import Snapshot
 from router.keys import Ring
 from router.policy import named_headers
 from router.record import book
 from router.seams import Scorer, Upstream
-from router.types import Config, Deployment
 
 log = logging.getLogger("pointsman.config")
 

@@ -17,8 +17,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from router.config import Band, Goal, Policy
 from router.policy import largest_edge, leads
-from router.types import Band, Goal, Policy, Record
+from router.types import Record
 
 WINDOW = 2000  # newest requests of a policy that a target looks at; `evals.bench.drift` compares sizes
 LEAST_SCORES = 200  # decisions by the threshold; the share of fewer is known to no better than 7 points

@@ -17,8 +17,9 @@ from msgspec import Struct
 
 from router import steer
 from router.changes import Change, Changes
+from router.config import Config
 from router.metrics import Metrics
-from router.types import Config, Cut, Record
+from router.types import Cut, Record
 
 log = logging.getLogger("pointsman.steering")
 

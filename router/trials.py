@@ -17,8 +17,9 @@ import msgspec
 
 from router.canary import Comparison, Conversation, Side, State, digest, failed, judge, looks, place
 from router.changes import Change, Changes
+from router.config import Canary, Config, Policy
 from router.metrics import Metrics
-from router.types import Canary, Config, Policy, Record
+from router.types import Record
 
 log = logging.getLogger("pointsman.trials")
 

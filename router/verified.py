@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from router import policy as policies
 from router.cascade import Said, compared, concluded, conclusion, empty, hopeless, refuses, settled
+from router.config import Cascade, Deployment
 from router.errors import BadAnswer, BadRequest, Overloaded, PointsmanError, RateLimited, UpstreamError
 from router.exchange import Exchange, Headers
 from router.flight import Flight
@@ -24,7 +25,7 @@ from router.health import Health
 from router.plan import RETRIED, after, fault_of, plan
 from router.relay import WHOLE_LIMIT, Relay
 from router.seams import Reply
-from router.types import Abstain, Attempt, Cascade, Checked, Decision, Deployment, Plan, Prompt, Request, Score
+from router.types import Abstain, Attempt, Checked, Decision, Plan, Prompt, Request, Score
 from router.watch import Ticker, Watch
 from router.wire import CODECS
 from router.wire.body import set_fields

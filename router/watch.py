@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from router.config import Timeouts
 from router.errors import Cancelled, TimedOut
 from router.exchange import Exchange, Headers
-from router.types import Timeouts
 
 TICK_S = 0.025  # how late a limit may be noticed
 PRESENCE_S = 0.05  # a quick answer is over before its client is watched: that takes a task

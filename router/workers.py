@@ -27,9 +27,9 @@ from msgspec.structs import replace
 import router
 from router import logs, serving
 from router.admin import many, sums
+from router.config import Config
 from router.errors import ConfigError
 from router.serving import Options
-from router.types import Config
 
 log = logging.getLogger("pointsman.workers")
 

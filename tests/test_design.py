@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from router import seams, types
+from router import config, seams, types
 
 ROOT = Path(__file__).parent.parent
 DESIGN = (ROOT / "docs" / "design.md").read_text()
@@ -76,13 +76,13 @@ def test_a_module_opens_with_what_belongs_there(module: str):
 
 def test_the_values_named_are_those_that_there_are():
     named = set(re.findall(r"`([A-Z]\w+[a-z]\w*)`", section(4)))
-    values = {
-        name for name, value in vars(types).items() if isinstance(value, type) and value.__module__ == types.__name__
+    there = {
+        name
+        for module in (types, config, seams)
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
     }
-    protocols = {
-        name for name, value in vars(seams).items() if isinstance(value, type) and value.__module__ == seams.__name__
-    }
-    assert named == values | protocols
+    assert named == there
 
 
 def test_each_table_of_variants_stands_where_it_is_said_to():

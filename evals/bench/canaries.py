@@ -16,9 +16,10 @@ import click
 from msgspec import Struct
 
 from router.changes import Changes
+from router.config import Band, Canary, Config, Policy, Route, ScoreRule, Until, Worse
 from router.metrics import Metrics
 from router.trials import Trials
-from router.types import Band, Canary, Config, Decision, Policy, Record, Route, ScoreRule, Timing, Until, Worse
+from router.types import Decision, Record, Timing
 
 SHARE = 0.3
 UNTIL = 1_000

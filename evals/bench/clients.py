@@ -20,8 +20,8 @@ Ask = Callable[[bytes], Awaitable[bytes]]
 
 
 async def ours(url: str) -> tuple[Ask, Callable[[], Awaitable[None]]]:
+    from router.config import Deployment
     from router.seams import Call
-    from router.types import Deployment
     from router.upstreams.openai import OpenAIUpstream
 
     upstream = OpenAIUpstream(Deployment(name="a", upstream="openai", base_url=url + "/v1"))

@@ -17,25 +17,11 @@ import click
 from msgspec import Struct
 
 from router.changes import Changes
+from router.config import Band, Config, Goal, Limit, Policy, Route, ScoreRule
 from router.decide import decide, remember
 from router.metrics import Metrics
 from router.steering import EVERY, NO_CUTS, Steering
-from router.types import (
-    Band,
-    Config,
-    Decision,
-    Goal,
-    Limit,
-    Load,
-    Policy,
-    Record,
-    Route,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-    Target,
-)
+from router.types import Decision, Load, Record, Score, Session, Signals, Target
 
 WANTED = 0.35
 BLOCK = 5_000  # requests whose share is looked at: of fewer, chance alone moves it by a point

@@ -14,13 +14,13 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from router import record as records
+from router.config import Config
 from router.decide import decide, remember
 from router.policy import select
 from router.service import draw_of
 from router.types import (
     Attempt,
     Caller,
-    Config,
     Load,
     NeedScore,
     Record,

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from router import __version__
 from router.admin.state import AdminState
-from router.types import Deployment, Price
+from router.config import Deployment, Price
 
 
 def config(state: AdminState) -> dict[str, Any]:

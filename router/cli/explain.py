@@ -14,24 +14,12 @@ import msgspec
 from msgspec import Struct
 
 from router import explain, policy, record, scorers, signals
+from router.config import Config
 from router.decide import decide
 from router.errors import BadRequest, ConfigError
 from router.policy_files.review import load
 from router.seams import Scorer
-from router.types import (
-    Abstain,
-    Caller,
-    Checked,
-    Config,
-    Decision,
-    Load,
-    NeedScore,
-    Prompt,
-    Record,
-    Score,
-    Session,
-    Signals,
-)
+from router.types import Abstain, Caller, Checked, Decision, Load, NeedScore, Prompt, Record, Score, Session, Signals
 from router.wire import CODECS
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import click
 
+from router.config import Allowance, Key
 from router.keys import new, written
 from router.policy_files import KEYS, keyfile, review
 from router.policy_files.shapes import moment, seconds
-from router.types import Allowance, Key
 
 CONFIG = click.option("--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -14,11 +14,12 @@ import msgspec
 
 from router import history, records, replay, scorers
 from router import state as states
+from router.config import Config
 from router.errors import ConfigError, NotFound, Overloaded
 from router.policy_files.review import load
 from router.replay import Past, Side
 from router.seams import Scorer
-from router.types import Abstain, Config, Decision, NeedScore, Prompt, Score
+from router.types import Abstain, Decision, NeedScore, Prompt, Score
 
 _CHUNK = 500  # records read ahead, so that a scorer that is waited for is asked of many at once
 _IN_FLIGHT = 32

@@ -13,9 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path as FilePath
 from typing import Any, Final, cast
 
+from router.config import ScorerSpec
 from router.errors import Mistake
 from router.policy_files.positions import Document
-from router.types import ScorerSpec
 
 _LIBRARIES: Final[Mapping[str, tuple[str, ...]]] = {
     "encoder": ("onnxruntime", "tokenizers"),

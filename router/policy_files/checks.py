@@ -15,14 +15,7 @@ from pathlib import Path as FilePath
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from router.errors import Mistake
-from router.policy import chain_of
-from router.policy_files.conditions import check_when, implies
-from router.policy_files.options import SCORERS, UPSTREAMS, check_options
-from router.policy_files.positions import Document, Path
-from router.policy_files.shapes import items, mapping
-from router.steer import rules
-from router.types import (
+from router.config import (
     Access,
     Allowance,
     Band,
@@ -38,6 +31,13 @@ from router.types import (
     ScorerSpec,
     ScoreRule,
 )
+from router.errors import Mistake
+from router.policy import chain_of
+from router.policy_files.conditions import check_when, implies
+from router.policy_files.options import SCORERS, UPSTREAMS, check_options
+from router.policy_files.positions import Document, Path
+from router.policy_files.shapes import items, mapping
+from router.steer import rules
 
 _TARGETS: Final = ("large_share", "quality_loss", "cost_per_1k")
 _WORSE: Final = ("error_rate", "ttft_p95", "quality_difference")

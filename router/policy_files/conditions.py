@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, cast, get_args
 
+from router.config import Range, When
 from router.errors import Mistake
 from router.policy_files.onto import suggestion
 from router.policy_files.positions import Document, Path
 from router.signals.languages import LANGUAGES
-from router.types import Dialect, Range, When
+from router.types import Dialect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
+from router.config import Example, Policy, Route
 from router.decide import decide
 from router.errors import Mistake
 from router.policy import examine
 from router.policy_files.onto import suggestion
 from router.policy_files.positions import Document, Path
-from router.types import Abstain, Decision, Example, Load, NeedScore, Policy, Route, Score, Signals
+from router.types import Abstain, Decision, Load, NeedScore, Score, Signals
 
 _TYPES: Final[Mapping[str, Any]] = typing.get_type_hints(Signals)
 _WANTED: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "text (in quotes)"}

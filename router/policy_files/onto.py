@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar, Union, cast, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from router.config import Deployment, Example, Group, Key, Pin, Policy, ScorerSpec, Tenant
 from router.errors import Mistake
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import Shaped, items, mapping
-from router.types import Deployment, Example, Group, Key, Pin, Policy, ScorerSpec, Tenant
 
 Written = TypeVar("Written", Policy, Deployment, Group, ScorerSpec, Key, Tenant)
 

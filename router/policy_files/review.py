@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Final
 
+from router.config import Access, Config, Deployment, Group, Key, Policy, ScorerSpec, Tenant
 from router.errors import ConfigError, Mistake
 from router.policy_files import artifacts, checks, examples, references, shapes
 from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, read_directory, whole_file
@@ -19,7 +20,6 @@ from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
 from router.policy_files.shapes import Shaped, mapping
 from router.policy_files.variables import Variables
-from router.types import Access, Config, Deployment, Group, Key, Policy, ScorerSpec, Tenant
 
 VERSION: Final = 1
 _GROUPS_KEYS: Final = ("version", "groups", "deployments", "store")

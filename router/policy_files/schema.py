@@ -10,10 +10,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from router.config import Deployment, Example, Group, Key, Pin, Policy, ScorerSpec, Tenant
 from router.policy_files.descriptions import KEYS
 from router.policy_files.onto import ADAPTERS, SPELLING
 from router.policy_files.options import SCORERS, UPSTREAMS, Option
-from router.types import Deployment, Example, Group, Key, Pin, Policy, ScorerSpec, Signals, Tenant
+from router.types import Signals
 
 _REF: Final = "#/$defs/{model}"
 _VARIABLE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}"}

@@ -11,26 +11,13 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from router import record as records
+from router.config import Config, Policy, Price
 from router.decide import decide, remember
 from router.errors import UnknownModel
 from router.policy import Selection, order, select
 from router.record import cost
 from router.replay.past import Past
-from router.types import (
-    Abstain,
-    Attempt,
-    Config,
-    Decision,
-    Load,
-    NeedScore,
-    Policy,
-    Price,
-    Record,
-    Score,
-    Session,
-    Target,
-    Usage,
-)
+from router.types import Abstain, Attempt, Decision, Load, NeedScore, Record, Score, Session, Target, Usage
 
 _IDLE = Load()
 

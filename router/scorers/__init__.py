@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from router.config import ScorerSpec
 from router.errors import ConfigError, Mistake
 from router.scorers import calibration, encoder, generative, lexical, off_loop
 from router.scorers.cascade import Cascade
@@ -25,7 +26,7 @@ from router.scorers.lexical import Lexical
 from router.scorers.remote import Ask, Remote
 from router.scorers.signalled import Signalled, signalled
 from router.seams import Scorer
-from router.types import Abstain, Prompt, Score, ScorerSpec
+from router.types import Abstain, Prompt, Score
 
 CACHE_SIZE = 16384  # prompts remembered per scorer: about 3 MB
 

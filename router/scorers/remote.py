@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from router.config import Deployment, Timeouts
 from router.errors import PointsmanError, TimedOut
 from router.scorers import question
 from router.scorers.breaker import Breaker, Reason, guarded
 from router.scorers.calibration import Curve
 from router.scorers.question import Order
 from router.seams import Call
-from router.types import Abstain, Deployment, Prompt, Score, Timeouts
+from router.types import Abstain, Prompt, Score
 from router.upstreams.openai import OpenAIUpstream
 
 DEADLINE_S = 0.15

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from router.config import Deployment
 from router.seams import Upstream
-from router.types import Deployment
 
 
 def _openai(deployment: Deployment) -> Upstream:

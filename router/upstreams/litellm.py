@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from msgspec.json import decode, encode
 
+from router.config import Deployment
 from router.errors import BadAnswer, CannotStart, ConnectFailed, UpstreamError, UpstreamStatus
 from router.seams import Call, Reply
-from router.types import Deployment
 from router.wire.loose import is_object, mapping, objects, text
 
 # Fields of a chat body that litellm takes as arguments of the same meaning. `metadata` is not one: litellm reads

@@ -5,9 +5,9 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from router import __version__
+from router.config import Deployment
 from router.errors import ConnectFailed
 from router.seams import Call, Reply
-from router.types import Deployment
 from router.upstreams.http1 import Pool
 
 

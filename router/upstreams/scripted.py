@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from router.config import Deployment
 from router.errors import ConnectFailed, Truncated
 from router.seams import Call, Reply
-from router.types import Deployment
 from router.upstreams.scripts import (
     Close,
     Head,

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import Decoder, decode
 
-from router.types import Adapt
+from router.config import Adapt
 from router.wire import body as wire_body
 from router.wire.loose import count
 

@@ -12,8 +12,9 @@ from msgspec import DecodeError, Struct
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
+from router.config import Adapt
 from router.errors import BadAnswer, BadRequest, PointsmanError, Truncated, UpstreamStatus
-from router.types import Adapt, Dialect, Request, Usage
+from router.types import Dialect, Request, Usage
 from router.wire import (
     chat_answer,
     chat_request,

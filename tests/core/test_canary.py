@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from router.canary import Conversation, Side, digest, failed, judge, looks, place
-from router.types import Canary, Policy, Record, Until, Worse
+from router.config import Canary, Policy, Until, Worse
+from router.types import Record
 
 ERRORS = Worse(error_rate=0.02)
 

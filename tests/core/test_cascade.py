@@ -10,31 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.cascade import Said, agrees, compared, conclusion, empty, hopeless, refuses, settled, verdict
+from router.config import Cascade, Config, Deployment, Group, Pin, Policy, Route, Verify, When
 from router.decide import decide
 from router.errors import BadAnswer
 from router.explain import explain, render
 from router.plan import after, plan
 from router.policy import order
-from router.types import (
-    Attempt,
-    Cascade,
-    Checked,
-    Config,
-    Decision,
-    Deployment,
-    Group,
-    Load,
-    Pin,
-    Plan,
-    Policy,
-    Route,
-    Session,
-    Signals,
-    Target,
-    ToolCall,
-    Verify,
-    When,
-)
+from router.types import Attempt, Checked, Decision, Load, Plan, Session, Signals, Target, ToolCall
 
 CASCADE = Cascade(first="small", then="large", scouts=("s1", "s2", "s3"), verify=Verify(agreement_at_least=0.6))
 POLICY = Policy(

@@ -11,27 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.config import Band, Explore, Pin, Policy, Range, Route, ScoreRule, When
 from router.decide import decide, remember
 from router.policy import Asked, order
 from router.service import draw_of
-from router.types import (
-    Abstain,
-    Band,
-    Decision,
-    Explore,
-    Load,
-    NeedScore,
-    Pin,
-    Policy,
-    Range,
-    Route,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-    Target,
-    When,
-)
+from router.types import Abstain, Decision, Load, NeedScore, Score, Session, Signals, Target
 
 BANDS = (Band(group="small", below=0.42), Band(group="large", set={"reasoning_effort": "high"}))
 POLICY = Policy(

@@ -8,29 +8,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.config import Band, Config, Deployment, Explore, Group, Policy, Range, Route, ScoreRule, When
 from router.decide import decide
 from router.explain import explain, render
 from router.plan import plan
 from router.policy import Asked
-from router.types import (
-    Abstain,
-    Band,
-    Config,
-    Decision,
-    Deployment,
-    Explore,
-    Group,
-    Load,
-    Policy,
-    Range,
-    Report,
-    Route,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-    When,
-)
+from router.types import Abstain, Decision, Load, Report, Score, Session, Signals
 
 BANDS = (Band(group="small", below=0.42), Band(group="large", set={"reasoning_effort": "high"}))
 POLICY = Policy(

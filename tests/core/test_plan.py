@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.config import Config, Deployment, Group, Policy
 from router.errors import (
     BadAnswer,
     BadRequest,
@@ -28,7 +29,7 @@ from router.errors import (
 )
 from router.plan import COUNTED, MAX_ATTEMPTS, after, fault_of, overflows, plan, refused_as
 from router.policy import Asked
-from router.types import Attempt, Config, Decision, Deployment, Group, Load, Plan, Policy, Report, Signals, Target
+from router.types import Attempt, Decision, Load, Plan, Report, Signals, Target
 
 POLICY = Policy(name="p", models=("auto",), default="large", fallback={"small": ("large",), "large": ("small",)})
 ALONE = replace(POLICY, fallback={})

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import policy
+from router.config import Band, Config, Deployment, Group, Policy, Range, Route, ScoreRule, When
 from router.errors import UnknownModel
-from router.types import Band, Config, Deployment, Group, Policy, Range, Route, ScoreRule, Signals, When
+from router.types import Signals
 
 BANDS = ScoreRule(scorer="d", bands=(Band(group="small", below=0.5), Band(group="large")))
 CHAT = Policy(name="chat", models=("auto",), routes=(Route(name="difficulty", score=BANDS),), default="large")

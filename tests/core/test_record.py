@@ -9,27 +9,8 @@ import msgspec
 import pytest
 
 from router import record
-from router.types import (
-    Abstain,
-    Attempt,
-    Band,
-    Caller,
-    Config,
-    Decision,
-    Deployment,
-    Group,
-    Load,
-    Policy,
-    Price,
-    Request,
-    Route,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-    Timing,
-    Usage,
-)
+from router.config import Band, Config, Deployment, Group, Policy, Price, Route, ScoreRule
+from router.types import Abstain, Attempt, Caller, Decision, Load, Request, Score, Session, Signals, Timing, Usage
 
 SMALL = Price(input=1.0, output=2.0, cached=0.5)
 LARGE = Price(input=10.0, output=30.0)

@@ -12,33 +12,11 @@ import pytest
 
 from evals.bench import traffic
 from router import record as records
+from router.config import Band, Canary, Cascade, Config, Deployment, Explore, Group, Policy, Price, Route, ScoreRule
 from router.replay import Limits, Past, Report, Run, Side, read
 from router.replay.evidence import Evidence, Quality, Unknown, chances
 from router.replay.tally import NOWHERE
-from router.types import (
-    Attempt,
-    Band,
-    Canary,
-    Cascade,
-    Checked,
-    Config,
-    Cut,
-    Decision,
-    Deployment,
-    Explore,
-    Group,
-    Load,
-    NeedScore,
-    Policy,
-    Price,
-    Record,
-    Route,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-    Usage,
-)
+from router.types import Attempt, Checked, Cut, Decision, Load, NeedScore, Record, Score, Session, Signals, Usage
 
 
 def policy(edge: float = 0.5, **more: Any) -> Policy:

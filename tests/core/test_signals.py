@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import signals
+from router.config import When
 from router.signals import code_share, conversation, input_tokens, language, user_text
 from router.signals.tools import failed
-from router.types import Caller, Request, Signals, ToolCall, ToolResult, Turn, When
+from router.types import Caller, Request, Signals, ToolCall, ToolResult, Turn
 
 REMINDER = "<system-reminder>\nAs you answer, mind the following: # claudeMd ...\n</system-reminder>"
 

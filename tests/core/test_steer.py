@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from router.config import Band, Explore, Goal, Limit, Policy, Route, ScoreRule
 from router.decide import decide
 from router.policy import largest_edge
 from router.steer import (
@@ -22,23 +23,7 @@ from router.steer import (
     seen,
     step,
 )
-from router.types import (
-    Attempt,
-    Band,
-    Cut,
-    Decision,
-    Explore,
-    Goal,
-    Limit,
-    Load,
-    Policy,
-    Record,
-    Route,
-    Score,
-    ScoreRule,
-    Session,
-    Signals,
-)
+from router.types import Attempt, Cut, Decision, Load, Record, Score, Session, Signals
 
 SHARE = Goal(large_share=Limit(at_most=0.35), bounds=(0.2, 0.8))
 

@@ -14,9 +14,10 @@ from click.testing import CliRunner, Result
 from evals import cascade, cases
 from router import scorers
 from router.cli import main
+from router.config import ScorerSpec
 from router.scorers import heads
 from router.scorers.lexical import Lexical
-from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 
 HARD = (
     "Prove that there are infinitely many primes",

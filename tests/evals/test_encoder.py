@@ -17,10 +17,11 @@ from evals.encoded import Reader, reader
 from evals.fit import Examples, meaning, predict
 from router import scorers
 from router.cli import main
+from router.config import ScorerSpec
 from router.scorers import encoder, heads
 from router.scorers.signalled import FEATURES, Part, vector
 from router.seams import Scorer
-from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 from tests.support.tiny_onnx import write_tiny_encoder
 
 pytest.importorskip("onnxruntime")

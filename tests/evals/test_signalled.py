@@ -17,11 +17,12 @@ from click.testing import CliRunner
 from evals import decisions, signalled, train
 from router import scorers
 from router.cli import main
+from router.config import ScorerSpec
 from router.scorers import heads
 from router.scorers.calibration import Curve
 from router.scorers.fixed import Fixed
 from router.scorers.signalled import FEATURES, Part, Signalled, logit, vector
-from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 from tests.evals.test_recorded import lines, write
 
 NONE = (0.0,) * len(FEATURES)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from router.admission import RANKS, Admission, Gate
+from router.config import Config, Group
 from router.errors import Overloaded
-from router.types import Config, Group
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Wait, chat, chat_answer
 from tests.support.rig import groups, running

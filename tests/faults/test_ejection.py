@@ -7,11 +7,12 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
+from router.config import Config, Deployment, Group, Policy
 from router.errors import ConnectFailed, Truncated
 from router.health import Health, same_model
 from router.plan import plan
 from router.retries import MOST, Retries
-from router.types import Config, Decision, Deployment, Group, Policy, Signals
+from router.types import Decision, Signals
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import SSE, Close, Head, Seen, Send, Step, Wait, chat, chat_answer, chunk, status
 from tests.support.rig import groups, running

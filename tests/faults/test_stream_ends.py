@@ -43,7 +43,7 @@ async def test_L16_an_upstreams_stream_stays_open_until_its_last_byte_and_is_clo
             reply = await post(rig, dialect, body_of(dialect, stream=True))
             mended = whole.replace(b'"finish_reason": "stop"', b'"finish_reason": "tool_calls"')
             assert reply.content == mended, "the body is whole"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while up.in_flight:
                 await asyncio.sleep(0.01)
         assert [visit.broken for visit in up.visits] == [False, False], "read to its end, not dropped"

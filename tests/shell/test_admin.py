@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from router import admin
 from router.changes import Changes
+from router.config import Config, Deployment, Group, Policy
 from router.errors import ConfigError
 from router.health import Health
 from router.metrics import Metrics
@@ -26,7 +27,7 @@ from router.records import Feedback, SqlRecorder
 from router.seams import Presence
 from router.steering import Steering
 from router.trials import Trials
-from router.types import Attempt, Config, Decision, Deployment, Group, Policy, Record, Score, Timing, Usage
+from router.types import Attempt, Decision, Record, Score, Timing, Usage
 
 DEPLOYMENTS = {
     "small-a": Deployment(

@@ -375,13 +375,13 @@ async def test_a_first_group_that_is_late_is_left_at_its_limit(tmp_path: Path) -
 
 
 async def test_the_total_limit_counts_from_the_first_byte_of_the_request(tmp_path: Path) -> None:
-    limits = {"large": ", timeouts: {total_s: 0.6}"}
-    slow: Script = lambda _: chat_answer("", delay_s=0.4)  # noqa: E731
+    limits = {"large": ", timeouts: {total_s: 3.0}"}
+    slow: Script = lambda _: chat_answer("", delay_s=2.0)  # noqa: E731
     async with cascade(tmp_path, {"small": slow, "large": silent}, deployments=limits) as (rig, servers):
         begun = asyncio.get_running_loop().time()
         reply = await rig.ask()
         assert reply.status_code == 504
-        assert asyncio.get_running_loop().time() - begun < 0.95
+        assert asyncio.get_running_loop().time() - begun < 4.8  # and not 2 s and 3 s one after the other
         await left(*servers.values())
 
 

@@ -14,8 +14,9 @@ import pytest
 import zstandard
 
 from router.app import PINGS
+from router.config import Deployment
 from router.exchange import PING, AsgiExchange
-from router.types import Deployment, Dialect
+from router.types import Dialect
 from router.upstreams.openai import OpenAIUpstream
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import JSON, Head, Seen, Send, Step, chat, status

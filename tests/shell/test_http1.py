@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from router.config import Deployment, Timeouts
 from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated
 from router.seams import Call, Reply
-from router.types import Deployment, Timeouts
 from router.upstreams.openai import OpenAIUpstream
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Close, Head, Reset, Send, Step, Wait, chat, chat_stream

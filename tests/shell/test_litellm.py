@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from router.config import Deployment
 from router.errors import CannotStart
-from router.types import Deployment
 from router.upstreams.litellm import LitellmUpstream, unsaid
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import JSON, SSE, Head, Seen, Send, Step, Wait, status

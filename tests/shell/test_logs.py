@@ -11,16 +11,8 @@ from typing import Any
 import pytest
 
 from router import logs
-from router.types import (
-    Attempt,
-    Config,
-    Decision,
-    Deployment,
-    Record,
-    ScorerSpec,
-    Timing,
-    Usage,
-)
+from router.config import Config, Deployment, ScorerSpec
+from router.types import Attempt, Decision, Record, Timing, Usage
 
 log = logging.getLogger("pointsman.test")
 

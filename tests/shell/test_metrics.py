@@ -12,25 +12,9 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.config import Band, Config, Deployment, Group, Policy, Route, ScoreRule
 from router.metrics import Metrics
-from router.types import (
-    Abstain,
-    Attempt,
-    Band,
-    Checked,
-    Config,
-    Decision,
-    Deployment,
-    Group,
-    Policy,
-    Record,
-    Report,
-    Route,
-    Score,
-    ScoreRule,
-    Timing,
-    Usage,
-)
+from router.types import Abstain, Attempt, Checked, Decision, Record, Report, Score, Timing, Usage
 
 CONTRACT = {
     "pointsman_requests": {"policy", "route", "group", "dialect", "outcome"},

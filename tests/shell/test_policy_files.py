@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from router.config import Band, Pin, Policy, Price, Range, Route, ScorerSpec, ScoreRule, Timeouts, When
 from router.errors import ConfigError
 from router.policy_files import load, review
-from router.types import Band, Pin, Policy, Price, Range, Route, ScorerSpec, ScoreRule, Timeouts, When
 from tests.support.config_files import GROUPS, POLICY, marked, messages, places, policy, route, write
 
 # --- good files ------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from router import scorers
+from router.config import ScorerSpec
 from router.errors import ConfigError
 from router.policy_files.options import SCORERS, UPSTREAMS
-from router.types import ScorerSpec
 from router.upstreams.local import Options
 from tests.support.config_files import marked, messages, places, write
 

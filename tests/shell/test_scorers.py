@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router import scorers
+from router.config import ScorerSpec
 from router.errors import ConfigError
 from router.scorers import heads, text
 from router.scorers.features import DENSE, extract, take_apart
 from router.scorers.lexical import Lexical, explain
-from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 
 LEXICAL = Lexical("difficulty")
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from router import scorers
+from router.config import ScorerSpec
 from router.errors import ConfigError
 from router.scorers import encoder, heads, text
 from router.scorers.encoder import Encoder, Source
@@ -18,7 +19,7 @@ from router.scorers.heads import Encoded, Gate, Head, Meaning, Model
 from router.scorers.lexical import Lexical
 from router.scorers.off_loop import OffLoop
 from router.seams import Scorer
-from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 from tests.shell.test_scorers import EASY, HARD
 from tests.support.tiny_onnx import WIDTH, write_tiny_encoder
 
@@ -227,7 +228,7 @@ def out_of(code: str, **env: str) -> str:
 TRY = """
 from router import scorers
 from router.errors import ConfigError
-from router.types import ScorerSpec
+from router.config import ScorerSpec
 try:
     scorers.build(ScorerSpec(name="enc", kind="encoder")).scorer.load()
 except (ConfigError, ValueError) as e:

@@ -10,11 +10,12 @@ import pytest
 
 from evals.bench.tiny_llama import write_tiny_llama
 from router import scorers
+from router.config import ScorerSpec
 from router.errors import ConfigError
 from router.scorers import generative, question
 from router.scorers.generative import Causal, Head, Note, Source
 from router.seams import Scorer
-from router.types import Abstain, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

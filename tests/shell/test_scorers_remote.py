@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import scorers
+from router.config import Deployment, ScorerSpec
 from router.errors import ConfigError
 from router.scorers import calibration, question
 from router.scorers.breaker import Breaker
 from router.scorers.remote import Ask, Remote
-from router.types import Abstain, Deployment, Prompt, Score, ScorerSpec, Signals
+from router.types import Abstain, Prompt, Score, Signals
 from router.upstreams.local import LocalUpstream
 from router.upstreams.openai import OpenAIUpstream
 from router.upstreams.scripted_server import ScriptedServer

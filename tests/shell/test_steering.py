@@ -11,10 +11,11 @@ import pytest
 
 from router import explain
 from router.changes import KEPT, Change, Changes, key
+from router.config import Config, Goal, Limit, Policy
 from router.decide import decide
 from router.metrics import Metrics
 from router.steering import EVERY, Steering
-from router.types import Config, Cut, Decision, Goal, Limit, Policy, Record
+from router.types import Cut, Decision, Record
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat
 from tests.core.test_steer import TWO, policy

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from router.types import Adapt
+from router.config import Adapt
 from router.wire import CODECS
 from router.wire import body as wire_body
 from router.wire.adapt import adapted

@@ -19,8 +19,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from router.config import Deployment
 from router.errors import CannotStart
-from router.types import Deployment
 from router.upstreams.local.child import Report, Settings
 from router.upstreams.local.template import TEMPLATE
 from router.upstreams.local.weights import available_memory, check_memory, named, require, shipped

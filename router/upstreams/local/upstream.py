@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from router.config import Deployment
 from router.errors import ConnectFailed
 from router.seams import Call, Reply, Upstream
-from router.types import Deployment
 from router.upstreams.local.process import LocalChild
 from router.upstreams.local.template import complete
 
