@@ -46,6 +46,8 @@ lock: .venv/uv.stamp ## write requirements/*.txt anew (UPGRADE=--upgrade takes n
 	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra local --output-file requirements/run.txt
 	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra dev --constraints requirements/run.txt \
 		--output-file requirements/dev.txt
+	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra dev --extra checks --constraints requirements/dev.txt \
+		--output-file requirements/checks.txt
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock" pyproject.toml requirements/build.in
@@ -74,6 +76,10 @@ clean: ## remove .venv and caches
 	@$(INSTALL) --requirement requirements/dev.txt
 	@$(ITSELF)
 	@touch $@ .venv/run.stamp
+
+.venv/checks.stamp: requirements/checks.txt | .venv/dev.stamp
+	@$(INSTALL) --requirement requirements/checks.txt
+	@touch $@
 
 .venv/clients.stamp: tests/clients/package.json tests/clients/requirements.txt | .venv/dev.stamp
 	@mkdir -p .venv/clients
