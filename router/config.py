@@ -133,7 +133,8 @@ class Pin:
     __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
     scope: Literal["conversation"] = "conversation"
     ttl_s: float = 3600.0
-    upgrade: Literal["user_turn", "never", "free"] = "user_turn"  # free: up or down at a user turn
+    # free: up or down at a user turn; any_turn: up at a user turn, and within a tool loop where a signal alone says so
+    upgrade: Literal["user_turn", "never", "free", "any_turn"] = "user_turn"
     move_cost: float = 0.0  # of the score, for every 10,000 tokens that another group would have to read anew
 
 

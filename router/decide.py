@@ -5,6 +5,8 @@ The pin's rules, in one place:
 - in a tool loop a conversation stays with its group, and no score is asked for; the request fields that it is sent with
   are those of the first route that holds, where that is one on signals alone and leads to this very group;
 - at a user turn it may move to a group that ranks higher, never lower; `upgrade: never` holds it, `free` lets it go;
+- `upgrade: any_turn` lets a tool loop move too, up, to where the first route that holds leads by a signal alone: an
+  agent that is stuck may have no user turn left to move at;
 - a route that can only lead to where the conversation already is, or lower, is not worth its score;
 - a scorer's abstention is no evidence and moves nothing;
 - a side request (title, summary) neither uses the pin nor moves it.
@@ -111,8 +113,10 @@ def _decide(
         )
     steps = ladder(policy)
     held = pinned(policy, signals, session) if session is not None else None
-    if held is not None and held.above is None:
-        return _stay(policy, held) if not steps.sets else _stay_with(policy, steps, held, signals)
+    if held is not None and (held.above is None or signals.tool_loop):
+        if held.above is None and not steps.sets:
+            return _stay(policy, held)
+        return _within(policy, steps, held, signals)
     for step in steps.steps:
         if step.test is None or step.test(signals):
             if step.rule is not None:
@@ -143,10 +147,11 @@ def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held
     if session.group not in steps.chains:
         return None
     above: int | None
-    if signals.tool_loop or steps.pin.upgrade == "never" or session.holds == "reasoning":
+    moves = steps.pin.upgrade
+    if moves == "never" or session.holds == "reasoning" or (signals.tool_loop and moves != "any_turn"):
         above = None
     else:
-        above = -1 if steps.pin.upgrade == "free" else steps.rank.get(session.group, UNRANKED)
+        above = -1 if moves == "free" else steps.rank.get(session.group, UNRANKED)
     return Held(session=session, group=session.group, above=above)
 
 
@@ -338,11 +343,20 @@ def _stay(policy: Policy, held: Held) -> Decision:
     )
 
 
-def _stay_with(policy: Policy, steps: Ladder, held: Held, signals: Signals) -> Decision:
-    """As `_stay`, with the fields of the first route that holds, where it leads where the conversation is anyway."""
-    made = _stay(policy, held)
+def _within(policy: Policy, steps: Ladder, held: Held, signals: Signals) -> Decision:
+    """Where a conversation goes that no score moves.
+
+    It stays, with the fields of the first route that holds where that one leads by a signal alone to where the
+    conversation is anyway; or goes to where that one leads, where the pin allows it so high.
+    """
     route = next((step.route for step in steps.steps if step.test is None or step.test(signals)), None)
-    return made if route is None or route.group != held.group else replace(made, set=route.set)
+    if route is None or route.group is None:
+        return _stay(policy, held)
+    if route.group == held.group:
+        return replace(_stay(policy, held), set=route.set)
+    if held.above is not None and steps.rank.get(route.group, UNRANKED) > held.above:
+        return Decision(policy=policy.name, route=route.name, group=route.group, why="signal", set=route.set)
+    return _stay(policy, held)
 
 
 def _set_of(policy: Policy, held: Held) -> Mapping[str, Any]:

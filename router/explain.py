@@ -143,6 +143,8 @@ def _pin(policy: Selection, signals: Signals, session: Session | None) -> str:
     held = pinned(policy, signals, session)
     if held is None:
         return f"void: the policy does not lead to group {session.group}"
+    if held.above is not None and signals.tool_loop:
+        return f"group {held.group}, may move up within the tool loop, where a route on signals alone leads there"
     if signals.tool_loop:
         return f"group {held.group}, held: a tool loop never changes group"
     if held.above is None:

@@ -149,7 +149,8 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "ttl": "How long after its last request a conversation stays pinned: 90s, 1h, 2d or seconds.",
         "ttl_s": "The same in seconds.",
         "move_cost": "Score that a move costs for every 10,000 tokens that another group has to read anew.",
-        "upgrade": "When a pinned conversation may move: up at a user turn, never, or freely at a user turn.",
+        "upgrade": "When a pinned conversation may move: up at a user turn, never, freely at a user turn, or "
+        "up at any turn, within a tool loop on signals alone.",
     },
     "Explore": {
         "share": "The share of the requests near an edge, above 0 and at most 0.5.",

@@ -386,6 +386,43 @@ def test_K06_ten_turns_of_mixed_intent_flip_nothing_within_tool_loops():
     assert groups == ["small"] * 16 + ["large"] * 24
 
 
+ANY_TURN = replace(POLICY, pin=Pin(upgrade="any_turn"), order=("small", "large"))
+
+
+@given(st.permutations(POLICY.routes).map(tuple), st.lists(st.tuples(turns, answers), min_size=1, max_size=12))
+def test_any_turn_moves_a_tool_loop_up_by_a_signal_alone_and_never_by_a_score_or_down(
+    routes: tuple[Route, ...], conversation: list[tuple[Signals, Score | Abstain]]
+):
+    policy = replace(ANY_TURN, routes=routes)
+    rank = {"small": 0, "large": 1, "vision": 2}
+    session: Session | None = None
+    for signals, answer in conversation:
+        made = drive(policy, signals, answer, session)
+        if signals.side_request:
+            continue
+        if session is not None and session.group is not None and made.group != session.group:
+            assert rank[made.group] > rank[session.group]
+            assert made.why == "signal" or not signals.tool_loop
+        served = Target(deployment=f"{made.group}-a", group=made.group)
+        session = remember(policy, signals, made, session, key="c", served=served)
+
+
+def test_an_agent_that_is_stuck_moves_up_within_its_tool_loop_where_the_policy_says_any_turn():
+    session = Session(id="c", group="small", deployment="small-a", route="difficulty")
+    stuck = Signals(tool_loop=True, tool_errors=3)
+    moved, held = drive(ANY_TURN, stuck, score(0.1)["d"], session), drive(POLICY, stuck, score(0.1)["d"], session)
+    assert (moved.group, moved.route, moved.why) == ("large", "stuck", "signal")
+    assert (held.group, held.why) == ("small", "pin")
+    calm = decide(ANY_TURN, Signals(tool_loop=True), {}, session, NOW)
+    assert isinstance(calm, Decision), "no score is asked for within a loop"
+    assert (calm.group, calm.deployment, calm.why) == ("small", "small-a", "pin")
+
+
+def test_reasoning_that_only_its_maker_can_read_is_not_left_within_a_loop_at_any_turn():
+    made = drive(ANY_TURN, Signals(tool_loop=True, tool_errors=3), score(0.9)["d"], holds("reasoning"))
+    assert (made.group, made.why) == ("small", "pin")
+
+
 # --- state that a request carries (R05) --------------------------------------------------------------------
 
 

@@ -218,6 +218,29 @@ async def test_K06_a_conversation_keeps_its_group_inside_a_tool_loop(tmp_path: P
         assert await turn(0.1) == "large", "and never down"
 
 
+async def test_a_stuck_agent_moves_up_within_its_tool_loop_where_the_policy_says_any_turn(
+    tmp_path: Path, upstream: ScriptedServer
+) -> None:
+    policy = (Path(__file__).parent.parent / "support" / "pinned.yaml").read_text()
+    policy = policy.replace("upgrade: user_turn", "upgrade: any_turn").replace(
+        "routes:\n", "routes:\n  - {name: stuck, when: {tool_errors: {at_least: 2}}, group: large}\n"
+    )
+    async with running(
+        tmp_path, groups({"a": upstream, "b": upstream}, {"small": ["a"], "large": ["b"]}), policy
+    ) as rig:
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        talk, went = list(ASK), list[str]()
+        for _ in range(5):
+            headers = {"x-score": "0.1", "x-session-id": "conversation-1"}
+            reply = await rig.client.post(CHAT, json={"model": "auto", "messages": talk}, headers=headers)
+            went.append(reply.headers["x-pointsman-group"])
+            talk += [
+                {"role": "assistant", "content": None, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": "Error: no such file"},
+            ]
+        assert went == ["small", "small", "large", "large", "large"]
+
+
 async def test_a_changed_file_takes_effect_and_a_bad_one_does_not(rig: Rig) -> None:
     policy = rig.config / "default.yaml"
     good = policy.read_text()

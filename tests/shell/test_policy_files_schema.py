@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import yaml
 
-from router import types
+from router import config, types
 from router.policy_files import schema
 from router.policy_files.descriptions import KEYS
 from tests.support.config_files import GROUPS, POLICY, policy, route
@@ -91,4 +91,4 @@ def test_every_key_of_the_schema_has_its_sentence_and_no_sentence_is_without_a_k
 
 def test_a_condition_may_name_every_signal() -> None:
     """`decide` tests signals by name, so a signal that `when` lacks could not be used by any policy."""
-    assert {one.name for one in fields(types.When)} - {"any", "all"} == set(types.Signals.__struct_fields__)
+    assert {one.name for one in fields(config.When)} - {"any", "all"} == set(types.Signals.__struct_fields__)
