@@ -305,6 +305,9 @@ class Group:
     max_in_flight: int | None = None  # requests at a time, over all its deployments
     queue: int = 0  # requests that may wait for their turn beyond that
     queue_wait_s: float = 5.0  # longest wait; who would wait longer is turned away at once
+    affinity: float = (
+        1.25  # how much busier than the mean a deployment may be that has a conversation's prefix; 0 = off
+    )
     max_ejected: float = 0.5  # share that may be out for failing often; beyond it that is not believed
 
 

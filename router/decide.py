@@ -102,7 +102,8 @@ def _decide(
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
     if isinstance(policy, Asked):
-        prefers = session.deployment if session is not None and session.holds else None
+        known = session is not None and (session.holds or session.group == policy.group)
+        prefers = session.deployment if session is not None and known else None
         return Decision(
             policy=policy.name,
             route=ASKED,
@@ -161,10 +162,14 @@ def remember(
     """What the store should now hold for conversation `key`, served by `served`; None = leave it as it is.
 
     The group that served is pinned, not the one decided on: a conversation that failed over stays where its state
-    and its cache now are.
+    and its cache now are. Of a conversation that asks for a group by name it is the deployment that matters.
     """
-    if isinstance(policy, Asked) or signals.side_request:
+    if signals.side_request:
         return None
+    if isinstance(policy, Asked):
+        return (
+            None if policy.deployment is not None else Session(id=key, group=served.group, deployment=served.deployment)
+        )
     route = session.route if decision.why == "pin" and session is not None else decision.route
     return Session(id=key, group=served.group, deployment=served.deployment, route=route)
 

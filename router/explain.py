@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from router.balance import claim, room, weights
 from router.config import Config, Policy, Route
 from router.decide import decide, kept_within, pinned
-from router.plan import plan, survey, weights
+from router.plan import plan, survey
 from router.policy import Asked, Check, Selection, examine, ladder, wording
 from router.types import Abstain, Checked, Cut, Decision, Load, NeedScore, Plan, Report, Score, Session, Signals
 
@@ -35,6 +36,8 @@ class Considered(Struct, frozen=True, kw_only=True):
     place: int | None
     refused: str | None = None
     weight: float | None = None  # how busy it counts as, the least first; None where it was refused
+    claim: float | None = None  # on the request's prefix, the highest first; None where that does not matter
+    full: bool = False  # so busy, against the others of its group, that its claim is passed over
     report: Report | None = None  # what it, or its own traffic, says of its load
 
 
@@ -132,6 +135,8 @@ def _moved(cut: Cut) -> str:
 
 def _pin(policy: Selection, signals: Signals, session: Session | None) -> str:
     if isinstance(policy, Asked):
+        if policy.deployment is None and session is not None and session.group == policy.group:
+            return f"deployment {session.deployment}, which has the conversation's cache; the client named the group"
         return "not used: the client named the group or deployment"
     if session is None or session.group is None:
         return "none: the conversation is new or has no id"
@@ -211,17 +216,24 @@ def _considered(
         groups.setdefault(refusal.deployment, refusal.group)
     places = {target.deployment: i for i, target in enumerate(made.targets, 1)}
     weighed: dict[str, float] = {}
+    rooms: dict[str, float] = {}  # of the groups in which the prefix matters
     for group in dict.fromkeys(groups.values()):
-        weighed |= weights(tuple([name for name in places if groups[name] == group]), load)
+        able = tuple([name for name in places if groups[name] == group])
+        weighed |= (busy := weights(able, load))
+        bound = config.groups[group].affinity if group in config.groups else 0.0
+        if load.prefix and bound and len(able) > 1:
+            rooms[group] = room(busy, bound)
     for name, group in groups.items():
-        busy = max(0, load.in_flight.get(name, 0))
+        claims = group in rooms and name in weighed
         yield Considered(
             deployment=name,
             group=group,
-            in_flight=busy,
+            in_flight=max(0, load.in_flight.get(name, 0)),
             place=places.get(name),
             refused=refused.get(name),
             weight=weighed.get(name),
+            claim=claim(load.prefix, name) if claims else None,
+            full=claims and weighed[name] > rooms[group],
             report=load.reports.get(name),
         )
 
@@ -251,7 +263,7 @@ def render(explanation: Explanation) -> str:
         lines.append("set       " + ", ".join(f"{k}={v!r}" for k, v in explanation.decision.set.items()))
     for one in explanation.deployments:
         place = f"{one.place}." if one.place is not None else "-"
-        said = f"{one.in_flight} in flight{_reported(one)}" + (f"; {one.refused}" if one.refused else "")
+        said = f"{one.in_flight} in flight{_reported(one)}{_claimed(one)}" + (f"; {one.refused}" if one.refused else "")
         lines.append(f"plan      {place:<3}{one.deployment} ({one.group}): {said}")
     if explanation.plan is not None and not explanation.plan.targets:
         wait_s = explanation.plan.retry_after_s
@@ -269,6 +281,13 @@ def _reported(one: Considered) -> str:
     said += f", KV {report.kv:.0%}" if report.kv is not None else ""
     said += f", TTFT {report.ttft_s:.2f} s" if report.ttft_s is not None else ""
     return said + (f": weight {one.weight:g}" if one.weight is not None else "")
+
+
+def _claimed(one: Considered) -> str:
+    """What it has to do with the request's prefix."""
+    if one.claim is None:
+        return ""
+    return f"; claim on the prefix {one.claim:.3f}" + (", passed over: it is too busy" if one.full else "")
 
 
 def _check(check: Check) -> Iterator[str]:

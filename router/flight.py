@@ -70,6 +70,8 @@ class Snapshot:
         self.named_headers = frozenset(named_headers)
         self.wanted_headers = frozenset(name.encode() for name in named_headers)
         self.generation = generation
+        # Groups of which the deployment matters to a conversation: another one has to read all of it anew.
+        self.led = frozenset(g.name for g in config.groups.values() if g.affinity and len(g.deployments) > 1)
         self._headers: dict[tuple[str, str, str, str | None], Headers] = {}
         self._flights = 0
         self._idle: asyncio.Event | None = None

@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from router.balance import TTFT_MATTERS, slower
 from router.config import Config
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
-from router.plan import TTFT_MATTERS, Fault, slower
+from router.plan import Fault
 from router.seams import Others
 from router.types import Load, Report
 

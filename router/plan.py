@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from router.balance import order
 from router.config import Config, Deployment
 from router.errors import (
     BadAnswer,
@@ -36,9 +37,6 @@ MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
 PROBE_FAILED_S = 5.0
 PROBE_LIMITED_S = 0.5
 _BUSY_RETRY_S = 1.0  # Retry-After where all are at their limit: a slot frees with any answer that ends
-_KV_FULL = 0.9  # share from which engines begin to preempt
-TTFT_MATTERS = 4.0  # times of which the longest is less than so many of the shortest are equally good
-_TTFT_FLOOR_S = 0.05  # and so are all below
 _OVERESTIMATE = 2  # the token estimate may be this much too high
 
 # These APIs are translated into one another; the others are served where they are spoken.
@@ -70,13 +68,14 @@ class Survey(Struct, frozen=True, kw_only=True):
 def plan(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals, draw: float) -> Plan:
     """The deployments to try, in order: group by group along the fallbacks, least busy first within a group.
 
-    `draw` in [0, 1) settles ties, evenly. A preferred deployment comes first where it can serve. Where none can,
-    `targets` is empty (see `refused_as`), but for a probe of one that is about to return.
+    `draw` in [0, 1) settles ties, evenly. A preferred deployment comes first where it can serve, else the one that
+    other requests with this beginning go to. Where none can serve, `targets` is empty (see `refused_as`), but for a
+    probe of one that is about to return.
     """
     seen = _standing(decision, policy, config, load, signals) or survey(decision, policy, config, load, signals)
     targets: list[Target] = []
     for group, names in seen.able:
-        ordered = names if len(names) == 1 else _in_order(names, load, draw)
+        ordered = names if len(names) == 1 else order(names, load, draw, config.groups[group].affinity)
         preferred = decision.deployment
         if preferred is not None and group == decision.group and preferred in names:
             ordered = (preferred, *(name for name in ordered if name != preferred))
@@ -241,68 +240,6 @@ def _refusal(bar: Bar, name: str, group: str, deployment: Deployment | None, loa
             wait_s = load.spent[group]
             reason = f"the caller's quota of group {group} is used up for today"
     return Refusal(deployment=name, group=group, bar=bar, reason=reason, wait_s=wait_s)
-
-
-def _in_order(names: tuple[str, ...], load: Load, draw: float) -> tuple[str, ...]:
-    """Least busy first. Where more than two are weighed by what their engines report, which is up to a second old, the
-    better of two drawn by chance goes first: what was least busy then would get all requests of the next second."""
-    if not load.reports or load.reports.keys().isdisjoint(names):
-        return _least_busy(names, load.in_flight, draw)
-    reports = [report for name in names if (report := load.reports.get(name)) is not None]
-    ordered = _least_busy(names, weights(names, load), draw)
-    if len(names) <= 2 or all(report.running is None and report.waiting is None for report in reports):
-        return ordered
-    drawn = _least_busy(names, {}, draw)[:2]
-    first = min(drawn, key=ordered.index)
-    return (first, *[name for name in ordered if name != first])
-
-
-def weights(names: tuple[str, ...], load: Load) -> Mapping[str, float]:
-    """What each deployment of a group weighs, the least first in line: `cost` against the fastest of them."""
-    times = [load.reports[name].ttft_s for name in names if name in load.reports]
-    fastest = min([ttft_s for ttft_s in times if ttft_s is not None], default=0.0)
-    return {name: cost(name, load, fastest) for name in names}
-
-
-def cost(name: str, load: Load, fastest_s: float) -> float:
-    """How busy a deployment is with one more request: those in flight from here and from elsewhere, and those that
-    wait once more; doubled while its KV cache is nearly full, and for every doubling past the first of its time to the
-    first token over the fastest. A smaller difference of times may as well be the prompts'."""
-    busy = 1.0 + max(0, load.in_flight.get(name, 0))
-    report = load.reports.get(name)
-    if report is None:
-        return busy
-    busy += report.elsewhere + (report.waiting or 0.0)
-    if report.kv is not None and report.kv >= _KV_FULL:
-        busy *= 2
-    if report.ttft_s is not None:
-        times = slower(report.ttft_s, fastest_s)
-        while times >= TTFT_MATTERS:
-            times /= 2
-            busy *= 2
-    return busy
-
-
-def slower(ttft_s: float, fastest_s: float) -> float:
-    """How many times as long one takes to its first token as the fastest."""
-    return ttft_s / max(fastest_s, _TTFT_FLOOR_S)
-
-
-def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, float], draw: float) -> tuple[str, ...]:
-    """Fewest in flight first. Ties stand in a random order drawn from the one number, every order equally likely."""
-    if len(names) == 2:  # the common case, in a fifth of the time
-        one, two = names
-        first, second = max(0, in_flight.get(one, 0)), max(0, in_flight.get(two, 0))
-        return names if first < second or (first == second and draw < 0.5) else (two, one)
-    left = list(names)
-    shuffled: list[str] = []
-    while left:
-        draw *= len(left)
-        at = min(max(int(draw), 0), len(left) - 1)
-        draw -= at
-        shuffled.append(left.pop(at))
-    shuffled.sort(key=lambda name: max(0, in_flight.get(name, 0)))  # stable: keeps the order among equals
-    return tuple(shuffled)
 
 
 def _without_targets(seen: Survey, config: Config, signals: Signals) -> Plan:

@@ -19,7 +19,7 @@ from router import logs, origins, record, signals
 from router import policy as policies
 from router.admission import RANKS, Admission
 from router.changes import Changes
-from router.config import Policy
+from router.config import Pin, Policy
 from router.decide import decide, remember
 from router.errors import (
     BadRequest,
@@ -43,7 +43,20 @@ from router.seams import Codec, Recorder, Store
 from router.steering import Steering
 from router.store.limits import MemoryLimiter
 from router.trials import Trials
-from router.types import Abstain, Caller, Decision, Dialect, NeedScore, Outcome, Prompt, Score, Session, Shadow, Signals
+from router.types import (
+    Abstain,
+    Caller,
+    Decision,
+    Dialect,
+    NeedScore,
+    Outcome,
+    Prompt,
+    Request,
+    Score,
+    Session,
+    Shadow,
+    Signals,
+)
 from router.verified import Verifier
 from router.watch import Ticker, Watch
 
@@ -52,6 +65,7 @@ log = logging.getLogger("pointsman.service")
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
 _ANSWERS = (Score, Abstain)
+NO_PIN = Pin()  # of a group that is asked for by name: the conversation goes back to the deployment that has its cache
 BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
 
 
@@ -159,8 +173,9 @@ class Service:
             load = replace(load, spent=await self._charge(flight, flight.grant, found))
         flight.load = load
         flight.policy = chosen
-        if not isinstance(chosen, policies.Asked):
-            if chosen.record_prompts:
+        asked = isinstance(chosen, policies.Asked)
+        if not asked or (chosen.deployment is None and chosen.group in snapshot.led):
+            if not asked and chosen.record_prompts:
                 flight.prompt = flight.text
             known = signals.conversation(request, flight.caller, flight.text)
             if known is not None:
@@ -173,6 +188,8 @@ class Service:
             prompt = Prompt(text=flight.text, signals=found)
             scores[step.scorer] = await self._score(flight, step.scorer, prompt)
         flight.decision = step
+        if step.deployment is None and step.group in snapshot.led:
+            flight.load = load = replace(load, prefix=await self._prefix(request))
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         if load.spent and flight.charged and step.group in load.spent:
             self.metrics.limited("quota")
@@ -190,7 +207,8 @@ class Service:
         flight.leave = gate.leave
         if waited:
             now = self.health.load(self._loop.time())
-            flight.load = replace(now, cuts=flight.load.cuts, spent=flight.load.spent)
+            seen = flight.load
+            flight.load = replace(now, cuts=seen.cuts, spent=seen.spent, prefix=seen.prefix)
             flight.plan = plan(decision, policy, flight.snapshot.config, flight.load, found, flight.draw)
 
     async def _charge(self, flight: Flight, grant: Grant, found: Signals) -> Mapping[str, float]:
@@ -231,6 +249,11 @@ class Service:
         found = signals.extract(request, flight.caller, text=text, named_headers=named, hour=hour, weekday=weekday)
         return text, found
 
+    async def _prefix(self, request: Request) -> str:
+        if len(request.body) <= BIG:
+            return signals.prefix(request)
+        return await asyncio.to_thread(signals.prefix, request)
+
     async def _session(self, conversation: signals.Conversation) -> Session | None:
         """What the store remembers of the conversation, under any key that it may have been kept by."""
         try:
@@ -263,12 +286,11 @@ class Service:
         policy, decision, target, found = flight.policy, flight.decision, flight.target, flight.signals
         if flight.session_id is None or decision is None or target is None or found is None:
             return
-        if isinstance(policy, policies.Asked):
-            return
         session = remember(policy, found, decision, flight.session, key=flight.session_id, served=target)
         if session is not None:
             with contextlib.suppress(ConnectionError):  # counted by the store
-                await self.store.touch(session, policies.ladder(policy).pin.ttl_s)
+                ttl_s = NO_PIN.ttl_s if isinstance(policy, policies.Asked) else policies.ladder(policy).pin.ttl_s
+                await self.store.touch(session, ttl_s)
 
     async def _fail(self, flight: Flight, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""

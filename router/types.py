@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 Dialect = Literal["chat", "messages", "responses", "completions", "embeddings"]
 
@@ -53,6 +53,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     stream_options_span: tuple[int, int] | None = None  # byte offsets of the value of "stream_options"
     turns: tuple[Turn, ...] = ()
     tools: int = 0  # number of tools offered
+    tool_texts: tuple[Raw, ...] = ()  # each of them as it stands in `body`
     wants_json: bool = False
     max_output_tokens: int | None = None
     user: str | None = None  # the dialect's own user / session id in the body, for affinity only
@@ -216,6 +217,7 @@ class Load(Struct, frozen=True, kw_only=True, gc=False):
     probing: Mapping[str, float] = {}  # failed, and being tried with one request -> when another may be sent
     reports: Mapping[str, Report] = {}  # as of the last second; only deployments of which something is known
     cuts: Mapping[str, Cut] = {}  # by route of the policy that decides; only those that moved
+    prefix: str = ""  # digest of what a cache may hold of the conversation; "" = nothing, or it is known who holds it
     spent: Mapping[str, float] = {}  # groups of which the caller's quota is used up -> seconds until there is another
 
 

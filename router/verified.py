@@ -204,7 +204,7 @@ class Verifier:
         kept = _Kept(flight)
         now = self._health.load(asyncio.get_running_loop().time())
         flight.load = load = (
-            now if flight.load is None else replace(now, cuts=flight.load.cuts, spent=flight.load.spent)
+            now if (seen := flight.load) is None else replace(now, cuts=seen.cuts, spent=seen.spent, prefix=seen.prefix)
         )
         whole = plan(made, flight.policy, config, load, signals, flight.draw)
         flight.plan = _only(whole, [t.group not in firsts for t in whole.targets])

@@ -165,6 +165,8 @@ def check_group(document: Document, group: Group) -> Iterator[Mistake]:
         )
     if not group.queue_wait_s > 0:
         yield document.mistake((*base, "queue_wait_s"), "must be more than 0 seconds")
+    if group.affinity and not 1 <= group.affinity <= 100:
+        yield document.mistake((*base, "affinity"), "must be a number from 1 to 100, or 0 for none")
     if not 0 <= group.max_ejected <= 1:
         yield document.mistake((*base, "max_ejected"), "must be a share from 0 to 1")
 

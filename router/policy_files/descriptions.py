@@ -166,6 +166,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "max_in_flight": "Requests of the group at a time; more wait, or are turned away.",
         "queue": "Requests that may wait for their turn; left out: none.",
         "queue_wait_s": "The longest wait in seconds; left out: 5.",
+        "affinity": "How much busier than the mean the one that holds a prefix may be; 0 turns it off; left out: 1.25.",
         "max_ejected": "Share of them that may be out for failing often; left out: 0.5.",
     },
     "Deployment": {

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from router.signals.code import code_share
-from router.signals.conversation import Conversation, conversation
+from router.signals.conversation import Conversation, conversation, prefix
 from router.signals.languages import language
 from router.signals.side import is_side_request
 from router.signals.tools import failed, longest_run, phase, spinning
 from router.signals.words import newest, speaks, user_text
 from router.types import Caller, Request, Signals, ToolCall, Turn
 
-__all__ = ["Conversation", "code_share", "conversation", "extract", "input_tokens", "language", "user_text"]
+__all__ = ["Conversation", "code_share", "conversation", "extract", "input_tokens", "language", "prefix", "user_text"]
 
 # Bytes of UTF-8 per token, over English prose, code, Chinese and Russian with today's large vocabularies: 3.5 to
 # 4.5. A context window is filtered by this estimate, so `plan` leaves the last word to the upstream.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -10,6 +11,8 @@ from router.signals.words import real_text, speaks
 from router.types import Caller, Request, Turn
 
 _READ = 2000  # characters of each text
+_LEADING = ("system", "developer")
+_WORTH = 4 * 1024  # bytes: below 1,024 tokens OpenAI and Anthropic keep nothing, and reading anew takes no time
 
 
 class Conversation(Struct, frozen=True, kw_only=True, gc=False):
@@ -45,6 +48,47 @@ def conversation(request: Request, caller: Caller, text: str | None = None) -> C
         return Conversation(key=first)
     key = _digest(*said, *_said(answer))
     return Conversation(key=key, known=(key, first))
+
+
+def prefix(request: Request) -> str:
+    """A digest of what the requests of one conversation begin with, and so a server's cache may hold; "" where that is
+    too little to look for.
+
+    All of it counts, not the first message alone, which many conversations share: tools, system messages, and the turns
+    up to the last answer. Of these as many as are a power of two, or every request would go by another digest: so it
+    changes when a conversation has doubled, and at least half of the turns are in it. Before the first answer there
+    are tools and system messages, which an agent's conversations share.
+    """
+    turns = request.turns
+    begin = 0
+    while begin < len(turns) and turns[begin].role in _LEADING:
+        begin += 1
+    end = len(turns)
+    while end > begin and turns[end - 1].role != "assistant":
+        end -= 1
+    count = end - begin
+    size = (1 << (count.bit_length() - 1)) if count else 0
+    read = blake2b(digest_size=8)
+    length = 0
+    for tool in request.tool_texts:
+        read.update(tool)
+        length += len(bytes(tool))
+    parts = [part for turn in turns[: begin + size] for part in _parts(turn)]
+    text = "\x00".join(parts).encode("utf-8", "surrogatepass")
+    if not count and length + len(text) < _WORTH:
+        return ""
+    read.update(text)
+    return read.hexdigest()
+
+
+def _parts(turn: Turn) -> Iterator[str]:
+    yield turn.role
+    yield from turn.texts
+    for call in turn.tool_calls:
+        yield call.name
+        yield call.arguments
+    for result in turn.tool_results:
+        yield result.text
 
 
 def _said(turn: Turn) -> list[str]:

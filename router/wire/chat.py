@@ -394,6 +394,7 @@ class ChatCodec:
             stream_options_span=options_span,
             turns=turns,
             tools=len(tools) or len(top.functions or ()),
+            tool_texts=tuple(tools or top.functions or ()),
             wants_json=wants_json,
             max_output_tokens=count(top.max_tokens) if limit is None else limit,
             user=user if isinstance(user, str) else None,

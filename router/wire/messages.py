@@ -293,6 +293,7 @@ class MessagesCodec:
             turns=(*_system(top.system), *turns),
             foreign_thoughts=foreign_thoughts,
             tools=len(top.tools or ()),
+            tool_texts=tuple(top.tools or ()),
             wants_json=shape.get("type") == "json_schema",
             max_output_tokens=count(top.max_tokens),
             user=text(mapping(top.metadata).get("user_id")) or None,

@@ -295,6 +295,7 @@ class ResponsesCodec:
             include_usage=True,
             turns=tuple(_turns(top)),
             tools=len(top.tools or ()),
+            tool_texts=tuple(top.tools or ()),
             wants_json=shape in ("json_object", "json_schema"),
             max_output_tokens=count(top.max_output_tokens),
             user=user if isinstance(user, str) else None,

@@ -290,12 +290,17 @@ def test_what_is_remembered_is_who_served_and_the_route_that_led_there():
     assert remember(POLICY, loop, decided(signals=loop, session=first), first, key="c", served=served) == first
 
 
-def test_a_group_asked_for_by_name_moves_no_pin():
+def test_a_conversation_with_a_group_asked_for_by_name_goes_back_to_its_deployment():
     asked = Asked(model="small", group="small")
     made = decided(asked, session=pinned("large"))
-    assert made.group == "small"
+    assert (made.group, made.deployment) == ("small", None)
     served = Target(deployment="s", group="small")
-    assert remember(asked, Signals(), made, pinned("large"), key="c", served=served) is None
+    known = remember(asked, Signals(), made, None, key="c", served=served)
+    assert known == Session(id="c", group="small", deployment="s")
+    assert decided(asked, session=known).deployment == "s"
+    assert remember(asked, Signals(side_request=True), made, known, key="c", served=served) is None
+    named = Asked(model="s2", group="small", deployment="s2")
+    assert remember(named, Signals(), made, known, key="c", served=served) is None
 
 
 # --- invariants ------------------------------------------------------------------------------------------
