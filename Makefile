@@ -48,6 +48,11 @@ lock: .venv/uv.stamp ## write requirements/*.txt anew (UPGRADE=--upgrade takes n
 		--output-file requirements/dev.txt
 	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra dev --extra checks --constraints requirements/dev.txt \
 		--output-file requirements/checks.txt
+	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) $(SERVED) --constraints requirements/dev.txt \
+		--output-file requirements/serve.txt
+
+# What a server installs: no weights, no tests.
+SERVED := --extra encoder --extra otel --extra postgres --extra redis
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--custom-compile-command "make lock" pyproject.toml requirements/build.in
