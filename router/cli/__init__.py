@@ -25,6 +25,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "replay": ("router.cli.replay", "Decide recorded traffic again with another configuration."),
     "rollback": ("router.cli.rollback", "Write an earlier configuration back."),
     "records": ("router.cli.records", "Export the records of requests."),
+    "plan": ("router.cli.plan", "Plan a cluster: what fits, how it parts into groups, what routing buys."),
     "bench": ("evals.bench.command", "Measure the gateway's overhead, as ratios."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),
     "eval": ("evals.command", "Measure, train and calibrate routing on labelled prompts."),
@@ -32,23 +33,25 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Commands(click.Group):
-    """A group whose commands are looked up in `COMMANDS`."""
+    """A group whose commands are looked up in a table."""
+
+    table: Mapping[str, tuple[str, str]] = COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
         # Read by numpy at its import. A scorer's products are too small for threads, which would spin beside the event
         # loop; and artifacts are the same bytes only on one.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        command: click.Command = import_module(self.table[cmd_name][0]).command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.table.items()])
 
 
 @click.group(cls=Commands, epilog="Every command explains itself with --help.")

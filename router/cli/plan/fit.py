@@ -1,0 +1,102 @@
+"""`pointsman plan fit`: how many nodes of a cluster one model needs, and how fast it would be on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from router.cli.plan import CATALOG, CLUSTER, JSON, plainly, ranged, show, span
+from router.cluster import estimate, reader
+from router.cluster import fit as fits
+from router.cluster.values import Cluster, Model
+
+BATCHES = (1, 4, 8, 16, 32)
+PROMPT = 4096  # tokens of the prompt whose time to the first token is told
+
+
+@click.command()
+@CLUSTER
+@click.option("--model", "model_name", metavar="NAME|FILE", required=True, help="The model.")
+@click.option(
+    "--context", type=click.IntRange(1), default=fits.CONTEXT, show_default=True, help="Tokens that must fit."
+)
+@click.option("--sequences", type=click.IntRange(1), default=fits.SEQUENCES, show_default=True, help="Streams at once.")
+@click.option("--nodes", type=click.IntRange(1), help="Groups of so many nodes only.")
+@CATALOG
+@JSON
+@plainly
+def command(
+    cluster_name: str,
+    model_name: str,
+    context: int,
+    sequences: int,
+    nodes: int | None,
+    catalog: Path,
+    as_json: bool,
+) -> None:
+    """The smallest group of nodes that holds a model, what is left for its cache, and how fast it would be.
+
+    Rates are ranges: measured where the catalogue holds a benchmark, estimated where it does not.
+
+    Exit code 0, 1 when the model fits nowhere, 2 on a mistake in a file or a name.
+    """
+    cluster = reader.cluster(cluster_name, catalog)
+    model = reader.model(model_name, catalog)
+    found = fits.fit(model, cluster, context=context, sequences=sequences, nodes=nodes)
+    if as_json:
+        show(_plain(found, model, cluster))
+    else:
+        click.echo("\n".join(_lines(found, model, cluster)))
+    raise SystemExit(0 if found.fits else 1)
+
+
+def _plain(found: fits.Fit, model: Model, cluster: Cluster) -> dict[str, Any]:
+    refused = [{"layout": str(parallel), "nodes": parallel.nodes, "why": why} for parallel, why in found.refused]
+    shown: dict[str, Any] = {"model": model.name, "cluster": cluster.name, "fits": found.fits}
+    if found.parallel is None or found.need is None:
+        nothing = {"nodes": None, "layout": None, "kv_tokens": None, "per_node_gib": None, "decode_tokens_per_s": None}
+        return shown | nothing | {"why": list(found.why), "would": found.would, "refused": refused}
+    parallel, need = found.parallel, found.need
+    batches = {str(b): ranged(estimate.decode(model, cluster, parallel, b)) for b in BATCHES}
+    return shown | {
+        "nodes": parallel.nodes,
+        "layout": str(parallel),
+        "kv_tokens": need.kv_tokens,
+        "kv_bytes_per_token": model.kv_bytes_per_token,
+        "per_node_gib": round(need.per_node_gib, 1),
+        "usable_gib": round(need.usable_gib, 1),
+        "decode_tokens_per_s": ranged(estimate.decode(model, cluster, parallel)),
+        "decode_tokens_per_s_by_streams": batches,
+        "prefill_tokens_per_s": ranged(estimate.prefill(model, cluster, parallel)),
+        "ttft_s": ranged(estimate.ttft_s(model, cluster, parallel, PROMPT)) | {"prompt_tokens": PROMPT},  # type: ignore[operator]
+        "why": list(found.why),
+        "also": [
+            {"layout": str(p), "nodes": p.nodes, "kv_tokens": n.kv_tokens, "per_node_gib": round(n.per_node_gib, 1)}
+            for p, n in found.also
+        ],
+        "refused": refused,
+        "facts": {
+            key: {"value": fact.value, "basis": fact.basis, "source": fact.source} for key, fact in model.facts.items()
+        },
+    }
+
+
+def _lines(found: fits.Fit, model: Model, cluster: Cluster) -> list[str]:
+    if found.parallel is None:
+        reasons = [f"  {parallel}: {why}" for parallel, why in found.refused if parallel.pipeline == 1]
+        return [f"{found.why[0]}: {found.would}", *reasons]
+    rows = [
+        f"  {b:>3} stream{'s' if b > 1 else ' '} {span(estimate.decode(model, cluster, found.parallel, b), 'tokens/s')}"
+        for b in BATCHES
+    ]
+    prefill = span(estimate.prefill(model, cluster, found.parallel), "tokens/s")
+    first = span(estimate.ttft_s(model, cluster, found.parallel, PROMPT), "s")
+    return [
+        *found.why,
+        "decode:",
+        *rows,
+        f"prefill: {prefill}",
+        f"first token of a prompt of {PROMPT:,}: {first}",
+    ]
