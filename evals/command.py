@@ -68,7 +68,6 @@ def sweep(data: Path, weak: str, strong: str, scorer: str, config: Path | None, 
 @click.option("--model", metavar="ID|DIR", help="The language model; or the encoder's folder, MiniLM when absent.")
 @click.option("--keep", type=DIRECTORY, help="Where the encoder's vectors are kept, to go on after an interruption.")
 @click.option("--lora", type=click.IntRange(0), default=0, help="With --scorer generative: epochs of LoRA; 0 is none.")
-@click.option("--holdout", metavar="COLUMN", help="Domain column, for blends that work on unseen domains.")
 @cascade_options
 @click.option("--out", type=DIRECTORY, required=True, help="Artifact directory, for scorers.yaml.")
 @plainly
@@ -81,7 +80,6 @@ def train(
     model: str | None,
     keep: Path | None,
     lora: int,
-    holdout: str | None,
     cascade: bool,
     answer: str | None,
     scouts: str | None,
@@ -98,8 +96,8 @@ def train(
 
     started = perf_counter()
     if records:
-        if data or cascade or scorer == "generative" or holdout is not None:
-            raise BadData("--from-records trains lexical and encoder scorers; not with --data, --cascade or --holdout")
+        if data or cascade or scorer == "generative":
+            raise BadData("--from-records trains lexical and encoder scorers; not with --data or --cascade")
         reader = encoded.reader(scorer, model, keep)
         with going(beside(out)):
             path = heads.dump(training.from_records(records, weak, strong, say, reader), out)
@@ -122,7 +120,7 @@ def train(
     else:
         reader = encoded.reader(scorer, model, keep)
         with going(beside(out)):
-            path = heads.dump(training.model(data, weak, strong, holdout, say, reader), out)
+            path = heads.dump(training.model(data, weak, strong, say, reader), out)
         say(f"wrote {path} ({path.stat().st_size / 1024:.0f} KiB) in {perf_counter() - started:.0f} s")
 
 

@@ -29,7 +29,7 @@ CASCADES = {
     "MMLU-Pro, Llama-3.1 8B to 70B": SCOUTS,
     "MMLU-Pro, Mixtral to Gemini-1.5-pro": (*SCOUTS, "Meta-Llama-3_1-8B-Instruct"),
 }
-FOLDS = 3  # for what is trained in each fold: two thirds of the rows
+FOLDS = 3  # for cascades: two thirds of the rows
 NEAR = 0.6  # cosine of character n-grams from which two prompts count as near-duplicates
 
 
@@ -81,8 +81,8 @@ def pair_rows(say: Progress, reader: Reader | None = None) -> dict[str, Any]:
     for part, column in ((general.few_options(), "subject"), (general.many_options(), "category")):
         for label, pair in part.pairs.items():
             for how, holdout in (("rows", None), ("domains", column)):
-                parts = run.folds(pair, FOLDS, holdout)
-                fit = partial(train.for_pair, groups=column, reader=reader)
+                parts = run.folds(pair, 5, holdout)
+                fit = partial(train.for_pair, reader=reader)
                 scored = run.cross_validated(pair, parts, fit, say, reader)
                 out[f"{label} | {how}"] = _pair_result(pair, scored.ranking)
                 say(f"for the pair, {label}, {how}: {out[f'{label} | {how}']['apgr']:.3f}")

@@ -177,7 +177,7 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         scored = train.cascade_scores(pair, told, asked.scorer, parts, say)
     elif parts is not None:
         reader = encoded.reader(asked.scorer)
-        fit = partial(train.for_pair, groups=asked.holdout, reader=reader)
+        fit = partial(train.for_pair, reader=reader)
         with going(None if asked.json_out is None else beside(asked.json_out)):
             scored = runs.cross_validated(pair, parts, fit, say, reader)
     else:

@@ -1,8 +1,8 @@
 """`pointsman eval train`: a scorer for one pair of models, or the shipped general one.
 
 For a pair, each form of prompt with enough rows gets a head. Its views see the prompt differently (form,
-topics, characters), are fitted to expected gain, and are stacked by what they were worth on rows
-and on whole domains left out, so that the blend also holds on domains that training has not seen.
+topics, characters), are fitted to expected gain, and count alike: weights fitted to what each was worth out of
+fold follow the domains of the training data, and rank no better on its rows and worse on other domains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from evals.fit import (
     Ints,
     boosted,
     curve,
-    group_folds,
     hashed,
     head,
     kernel,
@@ -38,7 +37,6 @@ from evals.fit import (
     semantic,
     standing,
 )
-from evals.libraries import library
 from evals.targets import smoothed_gain
 from evals.work import current
 from router.scorers.features import OPTIONS, SURFACE
@@ -68,56 +66,27 @@ def views(n: int, *, encoded: bool = False) -> dict[str, Fit]:
 # --- heads -----------------------------------------------------------------------------------------------
 
 
-def stacked(
-    name: str, x: Examples, y: Floats, gain: Floats, fail: Floats, groups: Sequence[str] | None, say: Progress
-) -> tuple[Head, Floats]:
-    """One head: views fitted to `y`, stacked for `gain`, calibrated to `fail`; and its scores out of fold."""
+def stacked(name: str, x: Examples, y: Floats, fail: Floats, say: Progress) -> tuple[Head, Floats]:
+    """One head: views fitted to `y`, stacked, calibrated to `fail`; and its scores out of fold."""
     fits = views(len(x), encoded=all(f.meaning is not None for f in x.features))
-    folds = [row_folds(len(x), FOLDS, seed=1)]
-    if groups is not None and len(set(groups)) >= 3:
-        folds.append(group_folds(groups, FOLDS))
-    by_row, *rest = predicted(name, x, y, fits, folds)
-    by_group = rest[0] if rest else []
-    weights = blend(by_row, by_group, gain)
-    say(f"head {name}: {len(x)} rows, " + ", ".join(f"{n} {w:.2f}" for n, w in zip(fits, weights, strict=True)))
-    kept = [i for i, w in enumerate(weights) if w > 0.02]
-    chosen = list(fits.values())
-    oof = [by_row[i] for i in kept]
-    made = head(name, x, y, [chosen[i] for i in kept], [weights[i] for i in kept], oof, fail)
+    oof = predicted(name, x, y, fits)
+    say(f"head {name}: {len(x)} rows, views " + ", ".join(fits))
+    made = head(name, x, y, list(fits.values()), [1.0 / len(fits)] * len(fits), oof, fail)
     mixed = made.bias + sum(w * v for w, v in zip(made.weights, oof, strict=True))
     return made, np.interp(np.asarray(mixed), made.knots_x, made.knots_y)
 
 
-def predicted(
-    name: str, x: Examples, y: Floats, fits: Mapping[str, Fit], folds: Sequence[Sequence[Ints]]
-) -> list[list[Floats]]:
-    """What each view says out of fold, by each way to hold out: most of the work of training, kept if it stops."""
-    work = current()
-    out: list[list[Floats]] = []
-    with work.steps(f"head {name}, views held out", len(folds) * len(fits)) as step:
-        for parts in folds:
-            out.append([])
-            for view, fit in fits.items():
-                vectors = (x.meaning,) if view == "meaning" else ()
-                made_from = (view, *parts, y, *x.prompts, *vectors)
-                out[-1].append(work.floats(made_from, partial(out_of_fold, fit, x, y, parts)))
-                step()
+def predicted(name: str, x: Examples, y: Floats, fits: Mapping[str, Fit]) -> list[Floats]:
+    """What each view says out of fold: most of the work of training, kept if it stops."""
+    work, folds = current(), row_folds(len(x), FOLDS, seed=1)
+    out: list[Floats] = []
+    with work.steps(f"head {name}, views held out", len(fits)) as step:
+        for view, fit in fits.items():
+            vectors = (x.meaning,) if view == "meaning" else ()
+            made_from = (view, *folds, y, *x.prompts, *vectors)
+            out.append(work.floats(made_from, partial(out_of_fold, fit, x, y, folds)))
+            step()
     return out
-
-
-def blend(by_row: Sequence[Floats], by_group: Sequence[Floats], gain: Floats) -> list[float]:
-    """Weights of the views: non-negative least squares on both kinds of held-out predictions, half-way to equal."""
-    blocks: list[Floats] = []
-    for views_ in (by_row, by_group):
-        if views_:
-            blocks.append(np.column_stack([(v - v.mean()) / standing(v)[1] for v in views_]))
-    a = np.vstack(blocks)
-    y = np.concatenate([gain - gain.mean()] * len(blocks))
-    found: Floats = library("scipy.optimize").nnls(a, y)[0]
-    total = float(found.sum())
-    equal = np.full(len(by_row), 1.0 / len(by_row))
-    mixed = equal if total <= 0 else 0.5 * found / total + 0.5 * equal
-    return [float(w) for w in mixed]
 
 
 def by_length(x: Examples, fail: Floats) -> Head:
@@ -133,26 +102,22 @@ def by_length(x: Examples, fail: Floats) -> Head:
 def for_pair(
     pair: Pair,
     *,
-    groups: str | None = None,
     estimated: Floats | None = None,
     say: Progress = lambda line: None,
     reader: Reader | None = None,
 ) -> Model:
-    """A scorer for one pair. `groups` names the domain column; found by its usual names when None.
+    """A scorer for one pair.
 
     `estimated` is the gain where the pair's labels are in part predictions. With a `reader` it is the encoder scorer's,
     else the lexical one's.
     """
-    return _for_pair(pair, groups, estimated, say, reader)[0]
+    return _for_pair(pair, estimated, say, reader)[0]
 
 
-def _for_pair(
-    pair: Pair, groups: str | None, estimated: Floats | None, say: Progress, reader: Reader | None
-) -> tuple[Model, Floats]:
+def _for_pair(pair: Pair, estimated: Floats | None, say: Progress, reader: Reader | None) -> tuple[Model, Floats]:
     """The scorer, and what its heads say of each prompt out of fold."""
     x = (reader or Examples)(pair.prompts)
-    domain = pair.values(groups) if groups is not None else pair.domain()
-    gain, fail = pair.strong - pair.weak if estimated is None else estimated, 1.0 - pair.weak
+    fail = 1.0 - pair.weak
     target = smoothed_gain(pair, OWN_LABEL) if estimated is None else estimated
     heads = {"length": by_length(x, fail)}
     told: Floats = np.array([heads["length"].score(f) for f in x.features])
@@ -162,8 +127,7 @@ def _for_pair(
         at = np.flatnonzero(rows)
         if len(at) < min(LEAST, len(x) // 2):
             continue
-        part = None if domain is None else [domain[i] for i in at]
-        heads[name], told[at] = stacked(name, x.take(at), target[at], gain[at], fail[at], part, say)
+        heads[name], told[at] = stacked(name, x.take(at), target[at], fail[at], say)
         names[name] = name
     gate = Gate(
         few=names["exam"] or "length", many=names["exam"] or "length", problem="", open=names["open"] or "length"
@@ -176,7 +140,6 @@ def model(
     data: Sequence[Path],
     weak: str | None,
     strong: str | None,
-    holdout: str | None,
     say: Progress,
     reader: Reader | None = None,
 ) -> Model:
@@ -185,7 +148,7 @@ def model(
         if data:
             raise BadData("the general scorer is built from evals/data; name --weak and --strong to train on a file")
         return general.train(say, reader)
-    return for_pair(pairs(data, weak, strong), groups=holdout, say=say, reader=reader)
+    return for_pair(pairs(data, weak, strong), say=say, reader=reader)
 
 
 def from_records(
@@ -194,7 +157,7 @@ def from_records(
     """A scorer for two groups, from what was judged of their answers. Raises `BadData`."""
     found = recorded.read(files, "small" if weak is None else weak, "large" if strong is None else strong)
     pair, gain = recorded.estimate(found, say)
-    made, told = _for_pair(pair, None, gain, say, reader)
+    made, told = _for_pair(pair, gain, say, reader)
     chance = 1.0 - recorded.chance_of_strong(found)[0]
     return replace(made, signals=signalled.fit(told, found.answers, chance, say))
 

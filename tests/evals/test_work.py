@@ -73,11 +73,11 @@ def test_training_that_was_stopped_goes_on_and_gives_the_same_bytes(tmp_path: Pa
 
     again = tmp_path / "b"
     with pytest.raises(KeyboardInterrupt), going(beside(again)):
-        train.model([data], "weak", "strong", None, stop)
+        train.model([data], "weak", "strong", stop)
     kept = len(list(beside(again).iterdir()))
     assert kept > 0
     with going(beside(again)) as work:
-        heads.dump(train.model([data], "weak", "strong", None, lambda line: None), again)
+        heads.dump(train.model([data], "weak", "strong", lambda line: None), again)
         assert work.reused == kept
     assert (again / heads.MODEL_FILE).read_bytes() == (out / heads.MODEL_FILE).read_bytes()
 
