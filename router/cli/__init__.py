@@ -18,6 +18,7 @@ from router import __version__
 # To add one: a module with `command`, a line here, a line in docs/contract.md.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("router.cli.serve", "Run the gateway."),
+    "init": ("router.cli.init", "Write a first configuration from what is reachable, or from another gateway's file."),
     "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
     "keys": ("router.cli.keys", "Make, list and revoke the keys of callers."),

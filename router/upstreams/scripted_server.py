@@ -24,18 +24,19 @@ class Visit:
 
 
 class ScriptedServer:
-    """`async with ScriptedServer(script) as server:` serves on 127.0.0.1; change `server.script` at will."""
+    """`async with ScriptedServer(script) as server:` serves on loopback; change `server.script` at will."""
 
-    def __init__(self, script: Script, port: int = 0) -> None:
+    def __init__(self, script: Script, port: int = 0, host: str = "127.0.0.1") -> None:
         self.script = script
         self.visits: list[Visit] = []
         self.port = port
+        self.host = host
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"http://{self.host}:{self.port}/v1"
 
     @property
     def in_flight(self) -> int:
@@ -51,7 +52,7 @@ class ScriptedServer:
         await self.stop()
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._accept, self.host, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
