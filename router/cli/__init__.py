@@ -20,6 +20,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("router.cli.serve", "Run the gateway."),
     "init": ("router.cli.init", "Write a first configuration from what is reachable, or from another gateway's file."),
     "check": ("router.cli.check", "Check a configuration and run its policies' examples."),
+    "doctor": ("router.cli.doctor", "Look over a set-up: what is there, what is not, and what to do."),
     "schema": ("router.cli.schema", "Print the JSON Schema of the configuration files."),
     "keys": ("router.cli.keys", "Make, list and revoke the keys of callers."),
     "history": ("router.cli.history", "List the configurations that were in force."),

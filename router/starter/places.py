@@ -15,6 +15,7 @@ import httpx
 from msgspec import Struct
 
 from router.starter import sizes
+from router.starter.asked import Asked
 from router.starter.found import Model, Place
 from router.wire.loose import count, mapping, objects, text
 
@@ -121,7 +122,7 @@ async def _engine(
     client: httpx.AsyncClient, origin: str, variable: str, environ: Mapping[str, str], *, named: bool
 ) -> Place | None:
     """What serves models there; None where nothing does, unless somebody `named` it."""
-    asked = _Asked(client, origin, environ.get(variable, ""), _FAR_S if named else _NEAR_S)
+    asked = Asked(client, origin, environ.get(variable, ""), _FAR_S if named else _NEAR_S)
     base_url = f"{origin}/v1"
     said = await asked.json("/v1/models")
     listed = objects(mapping(said).get("data"))
@@ -163,38 +164,7 @@ async def _engine(
     )
 
 
-class _Asked:
-    """One place and how it answered last."""
-
-    def __init__(self, client: httpx.AsyncClient, origin: str, key: str, wait_s: float) -> None:
-        self._client, self._origin, self._wait_s = client, origin, wait_s
-        self._headers = {"authorization": f"Bearer {key}"} if key else {}
-        self.status = 0
-        self.wrong = ""
-
-    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> httpx.Response | None:
-        try:
-            answer = await self._client.get(
-                self._origin + path, headers=dict(headers or self._headers), timeout=self._wait_s
-            )
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            self.status, self.wrong = 0, f"cannot be reached ({type(error).__name__})"
-            return None
-        self.status, self.wrong = answer.status_code, ""
-        return answer
-
-    async def json(self, path: str, headers: Mapping[str, str] | None = None) -> Any:
-        """The answer where it is JSON and no error, else None."""
-        answer = await self.get(path, headers)
-        if answer is None or answer.status_code != 200:
-            return None
-        try:
-            return answer.json()
-        except ValueError:
-            return None
-
-
-async def _watched(asked: _Asked) -> dict[str, str]:
+async def _watched(asked: Asked) -> dict[str, str]:
     """Where a server says how it is, if it does."""
     more: dict[str, str] = {}
     metrics = await asked.get("/metrics")
@@ -251,7 +221,7 @@ def _lmstudio(said: Any) -> list[Model]:
     return models
 
 
-async def _llamacpp(asked: _Asked, listed: list[dict[str, Any]]) -> list[Model]:
+async def _llamacpp(asked: Asked, listed: list[dict[str, Any]]) -> list[Model]:
     """A slot's context and what the model reads are told by /props, for the one model that it has loaded."""
     props = mapping(await asked.json("/props")) if len(listed) == 1 else {}
     models: list[Model] = []
@@ -278,7 +248,7 @@ async def _provider(
     if moved := environ.get(provider.base, "").rstrip("/"):
         base_url = moved if kind != "anthropic" or moved.endswith("/v1") else f"{moved}/v1"
     key = environ[variable].strip()
-    asked = _Asked(client, base_url, key, _FAR_S)
+    asked = Asked(client, base_url, key, _FAR_S)
     special = {"x-api-key": key, "anthropic-version": "2023-06-01"} if kind == "anthropic" else None
     said = await asked.json("/models?limit=1000" if kind == "anthropic" else "/models", special)
     listed = objects(said if isinstance(said, list) else mapping(said).get("data"))
@@ -305,7 +275,7 @@ def _dear(kind: str, name: str) -> bool:
 
 
 def _wrong(
-    asked: _Asked, provider: Provider, base_url: str, environ: Mapping[str, str], ours: bool, models: bool
+    asked: Asked, provider: Provider, base_url: str, environ: Mapping[str, str], ours: bool, models: bool
 ) -> str:
     host = urlsplit(base_url).netloc
     if ours:

@@ -1,0 +1,71 @@
+"""`pointsman doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import click
+import msgspec
+
+from router.cli import show
+
+_EXAMPLES = """\b
+Examples:
+  pointsman doctor                           policies/, the usual ports, the usual state folder
+  pointsman doctor --config mine --port 8090
+  pointsman doctor --json | jq '.findings[] | select(.level == "fail")'
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.option(
+    "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
+)
+@click.option("--state", "state_dir", type=click.Path(path_type=Path), help="Folder of records and history.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the data port.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The data port.")
+@click.option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin port.")
+@click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
+@click.option("--redis", metavar="URL", help="The Redis that `serve` is given.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def command(
+    config: Path,
+    state_dir: Path | None,
+    host: str,
+    port: int,
+    admin_host: str,
+    admin_port: int,
+    redis: str | None,
+    as_json: bool,
+) -> None:
+    """Look over a set-up: files, deployments and their models, keys, scorers, ports, state, database, Redis, clock.
+
+    Each line is ok, warn or fail, and says what to do. Servers are asked for their lists of models and scorers one
+    question; nothing is generated and nothing is changed.
+
+    Exit code 0 without a fail, 1 with.
+    """
+    from router.doctor import Options, examine
+
+    options = Options(
+        config=config,
+        state=state_dir,
+        host=host,
+        port=port,
+        admin_host=admin_host,
+        admin_port=admin_port,
+        redis=redis,
+    )
+    findings = asyncio.run(examine(options))
+    failed = sum(one.level == "fail" for one in findings)
+    warned = sum(one.level == "warn" for one in findings)
+    if as_json:
+        plain = {"ok": not failed, "fail": failed, "warn": warned, "findings": msgspec.to_builtins(findings)}
+        click.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+    else:
+        rows = [(one.level, one.about, one.found, one.todo) for one in findings]
+        show.table(("", "what", "found", "to do"), rows)
+        click.echo(f"{failed} to mend, {warned} to look at" if failed or warned else "all is well")
+    raise SystemExit(1 if failed else 0)
