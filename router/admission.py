@@ -2,20 +2,27 @@
 
 The line is by priority, then in turns between tenants, then by arrival. Whoever would wait too long is turned away at
 once, and so is the last in line when it is full: an answer that comes late helps nobody and keeps others from theirs.
+Where that is plain before a request was read, it is not read. How often it happens is told in the log now and then.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from bisect import insort
 from collections.abc import Mapping
+from time import monotonic
 from typing import Final, Literal
 
 from router.config import Config, Group
 from router.errors import Overloaded
+from router.policy import Asked, Selection, reach
+
+log = logging.getLogger("pointsman.admission")
 
 RANKS: Final[Mapping[Literal["high", "normal", "low"], int]] = {"high": 0, "normal": 1, "low": 2}
+TELL_S = 10.0  # between two lines in the log about requests turned away: under load there are thousands a second
 PACE_WEIGHT = 0.1  # of the newest answer in the moving mean of the time between two
 
 
@@ -44,6 +51,8 @@ class Gate:
         self._arrivals = 0
         self._pace_s: float | None = None  # between two that end, while there is a line
         self._ended = 0.0
+        self._away = 0  # turned away since the log was told
+        self._told = -math.inf
 
     @property
     def most(self) -> float:
@@ -51,23 +60,40 @@ class Gate:
 
     async def enter(self, rank: int, tenant: str) -> bool:
         """Begin a request, which ends with `leave`; True where it had to wait. Raises Overloaded."""
-        if self.in_flight < self.most and not self.line:
-            self.in_flight += 1
+        if self.begin():
             return False
-        turn = max(self._turn, self._turns.get(tenant, 0.0)) + 1.0
+        if (wait_s := self.refusal(rank, tenant)) is not None:
+            raise self.full(wait_s)
+        key = self._key(rank, tenant)
         self._arrivals += 1
-        mine = Waiting((rank, turn, self._arrivals), asyncio.get_running_loop().create_future())
-        if (expected := self._expected(mine)) > self.group.queue_wait_s:
-            raise self._full(expected)
+        mine = Waiting(key, asyncio.get_running_loop().create_future())
         if len(self.line) >= self.group.queue:
-            if not self.line or self.line[-1] < mine:
-                raise self._full(expected)
             last = self.line.pop()
-            last.place.set_exception(self._full(expected))
-        self._turns[tenant] = turn
+            last.place.set_exception(self.full(self._expected(last.key)))
+        self._turns[tenant] = key[1]
         insort(self.line, mine)
         await self._wait(mine)
         return True
+
+    def begin(self) -> bool:
+        """Begin a request at once, where nobody has to wait."""
+        if self.in_flight >= self.most or self.line:
+            return False
+        self.in_flight += 1
+        return True
+
+    def refusal(self, rank: int, tenant: str) -> float | None:
+        """How long a request that came now would wait, where it is turned away for that; None where it is not."""
+        if self.in_flight < self.most and not self.line:
+            return None
+        key = self._key(rank, tenant)
+        expected = self._expected(key)
+        if len(self.line) >= self.group.queue and (not self.line or self.line[-1].key < key):
+            return expected
+        return expected if expected > self.group.queue_wait_s else None
+
+    def _key(self, rank: int, tenant: str) -> tuple[int, float, int]:
+        return rank, max(self._turn, self._turns.get(tenant, 0.0)) + 1.0, self._arrivals + 1
 
     async def _wait(self, mine: Waiting) -> None:
         try:
@@ -79,7 +105,7 @@ class Gate:
             elif mine.place.done() and not mine.place.cancelled() and mine.place.exception() is None:
                 self.leave()  # its turn came as it gave up
             if isinstance(error, TimeoutError):
-                raise self._full(self.group.queue_wait_s) from None
+                raise self.full(self.group.queue_wait_s) from None
             raise
 
     def leave(self) -> None:
@@ -105,17 +131,50 @@ class Gate:
             self._turns.clear()
             self._turn = self._ended = 0.0
 
-    def _expected(self, mine: Waiting) -> float:
+    def _expected(self, key: tuple[int, float, int]) -> float:
         """Seconds that it would wait, as things go now."""
-        before = sum(one < mine for one in self.line)
-        return 0.0 if self._pace_s is None else (before + 1) * self._pace_s
+        if self._pace_s is None:
+            return 0.0
+        return (sum(one.key < key for one in self.line) + 1) * self._pace_s
 
-    def _full(self, expected_s: float) -> Overloaded:
-        group = self.group
+    def full(self, expected_s: float) -> Overloaded:
+        """The refusal of one that is turned away, which is counted."""
+        group, now = self.group, monotonic()
+        self._away += 1
+        if now - self._told >= TELL_S:
+            has = f"{self.in_flight} requests in flight and {len(self.line)} waiting"
+            log.warning("group %s has %s; %d were turned away since the last such line", group.name, has, self._away)
+            self._told, self._away = now, 0
         return Overloaded(
             f"group {group.name} has {self.in_flight} requests in flight and {len(self.line)} waiting; try again later",
             retry_after_s=max(1.0, expected_s),
         )
+
+
+class Place:
+    """One request's place in the group that works on it. It goes with the request to another group."""
+
+    __slots__ = ("_gate", "_gates")
+
+    def __init__(self, gates: Mapping[str, Gate], gate: Gate | None) -> None:
+        self._gates = gates
+        self._gate = gate  # None: that group has no limit
+
+    def move(self, group: str) -> bool:
+        """Begin in another group, in place of the one before; False where that would have to wait."""
+        gate = self._gates.get(group)
+        if gate is self._gate:
+            return True
+        if gate is not None and not gate.begin():
+            return False
+        self.leave()
+        self._gate = gate
+        return True
+
+    def leave(self) -> None:
+        gate, self._gate = self._gate, None
+        if gate is not None:
+            gate.leave()
 
 
 class Admission:
@@ -123,6 +182,11 @@ class Admission:
 
     def __init__(self) -> None:
         self.gates: dict[str, Gate] = {}
+        self.all: tuple[Gate, ...] = ()  # where every group has a limit
+        self.bounded: dict[
+            str, tuple[Gate, ...]
+        ] = {}  # by name of a policy: where every group that it may lead to has one
+        self._best = RANKS["normal"]
 
     def use(self, config: Config) -> None:
         """The groups of this configuration. Whoever waits before a group whose limit is gone begins."""
@@ -135,7 +199,41 @@ class Admission:
         for name, gate in old.items():
             gate.group = config.groups.get(name, Group(name=name, deployments=()))
             gate.admit()
+        self.all = tuple(self.gates.values()) if len(self.gates) == len(config.groups) else ()
+        self.bounded = {}
+        for policy in config.policies.values():
+            names = reach(policy)
+            if all(name in self.gates for name in names):
+                self.bounded[policy.name] = tuple([self.gates[name] for name in names])
+        self._best = min([RANKS["normal"], *(RANKS[policy.priority] for policy in config.policies.values())])
+
+    def refuse_any(self, tenant: str) -> None:
+        """Raises Overloaded where whatever a request may ask for is full: nothing of it has to be read for that."""
+        if self.all:
+            _refuse(self.all, self._best, tenant)
+
+    def refuse(self, policy: Selection, tenant: str) -> None:
+        """Raises Overloaded where every group that the policy may lead to is full."""
+        if isinstance(policy, Asked):
+            gate = self.gates.get(policy.group)
+            gates, rank = () if gate is None else (gate,), RANKS["normal"]
+        else:
+            gates, rank = self.bounded.get(policy.name, ()), RANKS[policy.priority]
+        if gates:
+            _refuse(gates, rank, tenant)
 
     def waiting(self) -> dict[str, int]:
         """Requests in line, by group."""
         return {name: len(gate.line) for name, gate in self.gates.items()}
+
+
+def _refuse(gates: tuple[Gate, ...], rank: int, tenant: str) -> None:
+    """Raises the refusal of the first of them, where all would turn it away."""
+    first: float | None = None
+    for gate in gates:
+        wait_s = gate.refusal(rank, tenant)
+        if wait_s is None:
+            return
+        first = wait_s if first is None else first
+    if first is not None:
+        raise gates[0].full(first)

@@ -113,6 +113,8 @@ class App:
             self._refuse_too_many()
             if (ring := self.service.snapshot.ring) is not None:
                 caller = known(caller, ring.grant(headers, time()))
+            if self.service.admission.all:
+                self.service.admission.refuse_any(caller.tenant)
             await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
         except PointsmanError as error:
             await self._refuse(dialect, caller, error, exchange, started)
@@ -131,6 +133,8 @@ class App:
             if (ring := self.service.snapshot.ring) is not None:  # before a byte of the body is read
                 grant = ring.grant(headers, time())
             self._refuse_too_many()
+            if self.service.admission.all:
+                self.service.admission.refuse_any("" if grant is None else known(caller, grant).tenant)
             held = _declared(headers, self._limit)
             self._bodies += held
             body = await exchange.body(headers, self._limit)

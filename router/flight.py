@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from router.admission import Place
 from router.config import Config, Deployment, Policy
 from router.exchange import Exchange, Headers
 from router.keys import Grant, Ring
@@ -146,7 +147,7 @@ class Flight:
     forwarded: Mapping[str, str] = NOTHING
     listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
     checked: Checked | None = None  # what it found
-    leave: Callable[[], None] | None = None  # gives its place in the group back
+    place: Place | None = None  # in the group that works on it, where some group has a limit
     settled = True  # who answers is known: not while a cascade's first answer is held back
     tries = 0  # attempts that began
     target: Target | None = None

@@ -17,7 +17,16 @@ from time import perf_counter, time
 from msgspec.structs import replace
 
 from router.config import Deployment
-from router.errors import BadAnswer, BadRequest, Cancelled, PointsmanError, Truncated, UpstreamError, UpstreamStatus
+from router.errors import (
+    BadAnswer,
+    BadRequest,
+    Cancelled,
+    Overloaded,
+    PointsmanError,
+    Truncated,
+    UpstreamError,
+    UpstreamStatus,
+)
 from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
@@ -62,7 +71,15 @@ class Relay:
             raise _nothing_serves(flight)
         target = plan.targets[0]
         self._retries.request(target.group)
+        failed: UpstreamError | None = None
         while True:
+            if flight.place is not None and not flight.place.move(target.group):
+                plan = _without_group(plan, target.group)
+                following = _next(plan, flight, failed)
+                if following is None:
+                    raise failed or Overloaded(f"group {target.group} is full; try again later", retry_after_s=1.0)
+                target = following
+                continue
             deployment = flight.snapshot.config.deployments[target.deployment]
             try:
                 flight.call, flight.translation = outbound(deployment, flight)
@@ -77,7 +94,8 @@ class Relay:
                 await self._attempt(target, deployment, flight)
                 return
             except UpstreamError as error:
-                following = after(plan, flight.attempts, error, flight.snapshot.config)
+                failed = error
+                following = _next(plan, flight, error)
                 if following is None or flight.exchange.committed or not self._may_retry(flight, following, error):
                     raise
                 target = following
@@ -273,6 +291,17 @@ def _is_object(answer: bytes) -> bool:
 
 def _without(plan: Plan, target: Target) -> Plan:
     return replace(plan, targets=tuple([t for t in plan.targets if t != target]))
+
+
+def _without_group(plan: Plan, group: str) -> Plan:
+    return replace(plan, targets=tuple([t for t in plan.targets if t.group != group]))
+
+
+def _next(plan: Plan, flight: Flight, failed: PointsmanError | None) -> Target | None:
+    """The target after an attempt that failed, or, where there was none yet, the first that is left."""
+    if failed is None:
+        return _untried(plan, flight)
+    return after(plan, flight.attempts, failed, flight.snapshot.config)
 
 
 def _untried(plan: Plan, flight: Flight) -> Target | None:

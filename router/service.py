@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 from router import logs, origins, record, signals
 from router import policy as policies
-from router.admission import RANKS, Admission
+from router.admission import RANKS, Admission, Place
 from router.changes import Changes
 from router.config import Pin, Policy
 from router.decide import decide, remember
 from router.errors import (
     BadRequest,
     Cancelled,
+    Overloaded,
     PointsmanError,
     TimedOut,
     Truncated,
@@ -137,8 +138,8 @@ class Service:
             error = PointsmanError("internal error; the request id finds it in the gateway's log")
         finally:
             watch.stop()
-            if flight.leave is not None:
-                flight.leave()
+            if flight.place is not None:
+                flight.place.leave()
             if watch.error is not None:
                 await watch.settle()
             if error is not None:
@@ -158,6 +159,8 @@ class Service:
             flight.grant = snapshot.ring.of(flight.caller)
             permit(flight.grant, request.model)
         chosen = policies.select(config, request.model)
+        if self.admission.gates and flight.charged and not self.trials.of:
+            self.admission.refuse(chosen, flight.caller.tenant)
         now = self._loop.time()
         if len(request.body) <= BIG:
             flight.text, found = self._signals(flight, now)
@@ -196,18 +199,27 @@ class Service:
         return step
 
     async def _admit(self, flight: Flight) -> None:
-        """Wait for a place in the group whose turn is first, where it has a limit; then plan anew."""
-        targets, decision, found = flight.plan.targets, flight.decision, flight.signals
-        gate = self.admission.gates.get(targets[0].group) if targets else None
-        if gate is None or decision is None or found is None or flight.load is None:
+        """Wait for a place in the first group that does not turn it away; then plan anew."""
+        decision, found = flight.decision, flight.signals
+        if not flight.plan.targets or decision is None or found is None or flight.load is None:
             return
-        policy = flight.policy
-        priority = "normal" if isinstance(policy, policies.Asked) else policy.priority
-        waited = await gate.enter(RANKS[priority], found.tenant)
-        flight.leave = gate.leave
+        policy, gates = flight.policy, self.admission.gates
+        rank = RANKS["normal" if isinstance(policy, policies.Asked) else policy.priority]
+        full: Overloaded | None = None
+        waited = False
+        for group in dict.fromkeys([target.group for target in flight.plan.targets]):
+            gate = gates.get(group)
+            try:
+                waited = gate is not None and await gate.enter(rank, found.tenant)
+            except Overloaded as error:
+                full = full or error
+                continue
+            flight.place = Place(gates, gate)
+            break
+        if flight.place is None and full is not None:
+            raise full
         if waited:
-            now = self.health.load(self._loop.time())
-            seen = flight.load
+            seen, now = flight.load, self.health.load(self._loop.time())
             flight.load = replace(now, cuts=seen.cuts, spent=seen.spent, prefix=seen.prefix)
             flight.plan = plan(decision, policy, flight.snapshot.config, flight.load, found, flight.draw)
 

@@ -146,9 +146,11 @@ class Verifier:
                 following = after(whole, flight.attempts, error, flight.snapshot.config)
                 if following is None:
                     raise
-            except BadRequest:  # it cannot be told to any of them
+            except (BadRequest, Overloaded) as error:  # it cannot be told to any of them, or they are full
                 following = next((t for t in whole.targets if t.group not in firsts), None)
-                if following is None or any(a.error is not None for a in flight.attempts):
+                if following is None:
+                    raise
+                if isinstance(error, BadRequest) and any(a.error is not None for a in flight.attempts):
                     raise
             finally:
                 flight.exchange = client

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,9 +14,10 @@ import pytest
 from router.admission import RANKS, Admission, Gate
 from router.config import Config, Group
 from router.errors import Overloaded
+from router.policy import Asked
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import Wait, chat, chat_answer
-from tests.support.rig import groups, running
+from router.upstreams.scripts import Wait, chat, chat_answer, status
+from tests.support.rig import Rig, groups, running
 
 SMALL_ONLY = "version: 1\nname: default\nmodels: [auto]\ndefault: small\n"
 NORMAL, HIGH, LOW = RANKS["normal"], RANKS["high"], RANKS["low"]
@@ -171,3 +175,149 @@ async def test_a_client_that_leaves_while_it_waits_never_reaches_an_upstream(tmp
             await asyncio.gather(working, waiting, return_exceptions=True)
             assert (await rig.ask()).status_code == 200
             assert len(a.visits) == 2
+
+
+# --- several groups ----------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def full(
+    folder: Path, small: str, large: str, policy: str | None = None
+) -> AsyncIterator[tuple[Rig, ScriptedServer, ScriptedServer]]:
+    """A gateway whose groups have these limits, and the servers behind them, which answer after a tenth of a second."""
+    slow = ScriptedServer(lambda _: chat_answer("ok", delay_s=0.1))
+    other = ScriptedServer(lambda _: chat_answer("ok", delay_s=0.1))
+    async with slow as a, other as b:
+        files = groups({"a": a, "b": b}, {"small": ["a"], "large": ["b"]})
+        files = files.replace("[a]}", f"[a]{small}}}").replace("[b]}", f"[b]{large}}}")
+        async with running(folder, files, *([] if policy is None else [policy])) as rig:
+            yield rig, a, b
+
+
+async def busy(rig: Rig, server: ScriptedServer, score: float, count: int = 1) -> list[asyncio.Task[object]]:
+    """So many requests that never end, once they are with the server."""
+    script, server.script = server.script, lambda _: [Wait(30)]
+    tasks: list[asyncio.Task[object]] = [asyncio.create_task(rig.ask(score=score)) for _ in range(count)]
+    while server.in_flight < count:
+        await asyncio.sleep(0.01)
+    server.script = script
+    return tasks
+
+
+async def end(tasks: list[asyncio.Task[object]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_group_that_turns_a_request_away_leaves_it_to_its_fallback(tmp_path: Path) -> None:
+    async with full(tmp_path, ", max_in_flight: 1", "") as (rig, a, _):
+        tasks = await busy(rig, a, 0.1)
+        reply = await rig.ask(score=0.1)
+        assert (reply.status_code, reply.headers["x-pointsman-group"]) == (200, "large")
+        await end(tasks)
+
+
+async def test_a_fallback_counts_against_the_limit_of_the_group_that_it_leads_to(tmp_path: Path) -> None:
+    async with full(tmp_path, "", ", max_in_flight: 2") as (rig, a, b):
+        tasks = await busy(rig, b, 0.9, 2)
+        a.script = lambda _: status(500)
+        replies = await asyncio.gather(*[rig.ask(score=0.1) for _ in range(4)])
+        assert {reply.status_code for reply in replies} == {500}, "the error of the first group, and no third request"
+        assert len(b.visits) == 2
+        await end(tasks)
+        while rig.gateway.service.admission.gates["large"].in_flight:
+            await asyncio.sleep(0.01)
+        reply = await rig.ask(score=0.1)
+        assert (reply.status_code, reply.headers["x-pointsman-group"]) == (200, "large")
+        assert rig.gateway.service.admission.gates["large"].in_flight == 0
+
+
+async def test_where_every_group_is_full_a_request_is_refused_before_its_body_has_come(tmp_path: Path) -> None:
+    async with full(tmp_path, ", max_in_flight: 1", ", max_in_flight: 1") as (rig, a, b):
+        tasks = [*await busy(rig, a, 0.1), *await busy(rig, b, 0.9)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 5000000\r\n\r\n{")
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        assert head.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in head
+        writer.close()
+        refused = await rig.client.post("/v1/chat/completions", content=b"this is not JSON")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "overloaded")
+        messages = await rig.client.post("/v1/messages", json={"model": "auto"})
+        assert (messages.status_code, messages.json()["error"]["type"]) == (503, "overloaded_error")
+        await end(tasks)
+        assert (await rig.records(3))[0].outcome in ("refused", "cancelled")
+
+
+async def test_where_every_group_of_its_policy_is_full_a_request_is_not_scored(tmp_path: Path) -> None:
+    policy = """\
+version: 1
+name: default
+models: [auto]
+routes:
+  - {name: difficulty, score: {scorer: difficulty, bands: [{below: 0.5, group: small}, {group: small}]}}
+default: small
+"""
+    async with full(tmp_path, ", max_in_flight: 1", "", policy) as (rig, a, _):
+        tasks = await busy(rig, a, 0.1)
+        reply = await rig.ask()
+        assert reply.status_code == 503
+        assert "x-pointsman-score" not in reply.headers
+        told = await rig.client.post(
+            "/v1/decision", json={"model": "auto", "messages": [{"role": "user", "content": "x"}]}
+        )
+        assert told.status_code == 200, "a question costs nothing"
+        named = await rig.ask(model="large")
+        assert named.status_code == 200
+        await end(tasks)
+
+
+def test_a_tenant_with_less_in_line_is_not_refused_unread() -> None:
+    admission = Admission()
+    group = Group(name="g", deployments=("a",), max_in_flight=1, queue=2, queue_wait_s=60)
+    admission.use(Config(policies={}, models={}, groups={"g": group}, deployments={}, scorers={}, digest="d"))
+
+    async def lines() -> None:
+        gate = admission.gates["g"]
+        await gate.enter(NORMAL, "first")
+        waiting = [asyncio.create_task(gate.enter(NORMAL, "a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        admission.refuse_any("b")
+        with pytest.raises(Overloaded):
+            admission.refuse_any("a")
+        with pytest.raises(Overloaded):
+            admission.refuse(Asked(model="g", group="g"), "a")
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(lines())
+
+
+async def test_a_thousand_requests_turned_away_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    one = gate(queue=0)
+    await one.enter(NORMAL, "")
+    with caplog.at_level(logging.WARNING, "pointsman.admission"):
+        for _ in range(1000):
+            with pytest.raises(Overloaded):
+                await one.enter(NORMAL, "")
+    assert [record.getMessage() for record in caplog.records] == [
+        "group g has 1 requests in flight and 0 waiting; 1 were turned away since the last such line"
+    ]
+
+
+async def test_a_cascade_whose_first_group_is_full_is_answered_by_its_second(tmp_path: Path) -> None:
+    policy = """\
+version: 1
+name: default
+models: [auto]
+routes: [{name: try, cascade: {first: small, then: large}}]
+default: large
+"""
+    async with full(tmp_path, ", max_in_flight: 1", ", max_in_flight: 2", policy) as (rig, a, b):
+        tasks = await busy(rig, a, 0.1)
+        reply = await rig.ask()
+        assert (reply.status_code, reply.headers["x-pointsman-group"]) == (200, "large")
+        assert len(b.visits) == 1
+        await end(tasks)
