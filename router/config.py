@@ -208,6 +208,14 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hedge:
+    """When a second deployment is asked beside one that has given no content."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Ordered routes plus a default, chosen by the model name the client asked for."""
 
@@ -224,6 +232,7 @@ class Policy:
     target: Goal | None = None
     explore: Explore | None = None
     canary: Canary | None = None
+    hedge: Hedge | None = None
     examples: tuple[Example, ...] = ()
     order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them
 

@@ -21,6 +21,7 @@ PointsmanError
 ├── Overloaded 503              nothing can serve now; carries retry_after_s
 ├── RateLimited 429             carries retry_after_s
 └── Cancelled 499               the client left
+    └── Outrun                  another attempt of the same request gave content first
 """
 
 from __future__ import annotations
@@ -175,3 +176,7 @@ class RateLimited(PointsmanError):
 class Cancelled(PointsmanError):
     status = 499
     code = "client_closed_request"
+
+
+class Outrun(Cancelled):
+    code = "outrun"

@@ -200,6 +200,10 @@ class Flight:
         self._first_at = self._committed_at = now
         self._last_at = None
 
+    def waited_s(self, now: float) -> float:
+        """Seconds since the newest attempt began."""
+        return now - self._attempt_at
+
     @property
     def attempt_ttft_s(self) -> float | None:
         return None if self._first_at is None else self._first_at - self._attempt_at

@@ -144,6 +144,11 @@ class Health:
             if deployment not in self._draining and deployment not in self._by_rate:
                 self._warm(deployment)
 
+    def outrun(self, deployment: str, after_s: float) -> None:
+        """Its stream gave nothing for so long, and another was faster: it would have taken no less than that."""
+        mean, count = self._ttft.get(deployment, (after_s, 0))
+        self._ttft[deployment] = (mean + TTFT_WEIGHT * max(0.0, after_s - mean), count + 1)
+
     def failed(self, deployment: str, fault: Fault, error: PointsmanError, now: float) -> None:
         """Count a failure that is the deployment's own (`plan.COUNTED`), and cool it when that is due."""
         cooling = self._cooling.get(deployment, 0.0) > now

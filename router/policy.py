@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
-from router.config import Cascade, Config, Pin, Policy, Range, Route, ScoreRule, When
+from router.config import Cascade, Config, Hedge, Pin, Policy, Range, Route, ScoreRule, When
 from router.errors import UnknownModel
 from router.types import Signals
 
@@ -58,6 +58,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     group: str
     deployment: str | None = None
     name: str = ASKED
+    hedge: Hedge | None = None  # none: it is a policy that hedges
 
 
 Selection = Policy | Asked

@@ -161,7 +161,7 @@ def build(
     server = _serving(attempts, partial)
     price = book.prices.get(server.deployment) if server is not None else None
     spent = cost(usage, price) if price is not None else None
-    if decision is not None and decision.why in _CASCADED:
+    if decision is not None and (decision.why in _CASCADED or (len(attempts) > 1 and attempts[-1].usage is not None)):
         attempts, spent = _all_calls(attempts, book)
     groups = book.dearest.get(name) if server is not None else None
     if load is not None and decision is not None:

@@ -16,7 +16,7 @@ from time import perf_counter, time
 
 from msgspec.structs import replace
 
-from router.config import Deployment
+from router.config import Deployment, Hedge
 from router.errors import (
     BadAnswer,
     BadRequest,
@@ -30,10 +30,11 @@ from router.errors import (
 from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
+from router.hedge import Race
 from router.metrics import Metrics
 from router.origins import STATEFUL, see
 from router.outbound import outbound
-from router.plan import COUNTED, RETRIED, after, fault_of, refused_as
+from router.plan import COUNTED, RETRIED, after, fault_of, plan, refused_as
 from router.retries import Retries
 from router.seams import Meter, Reply
 from router.types import Attempt, Plan, Target
@@ -66,16 +67,17 @@ class Relay:
 
     async def run(self, flight: Flight) -> None:
         """Answer the client from the first target that can. Raises the last error when none could."""
-        plan = flight.plan
-        if not plan.targets:
+        left = flight.plan
+        if not left.targets:
             raise _nothing_serves(flight)
-        target = plan.targets[0]
+        target = left.targets[0]
         self._retries.request(target.group)
         failed: UpstreamError | None = None
+        hedge = flight.policy.hedge if flight.settled else None  # what is held back is not waited for
         while True:
             if flight.place is not None and not flight.place.move(target.group):
-                plan = _without_group(plan, target.group)
-                following = _next(plan, flight, failed)
+                left = _without_group(left, target.group)
+                following = _next(left, flight, failed)
                 if following is None:
                     raise failed or Overloaded(f"group {target.group} is full; try again later", retry_after_s=1.0)
                 target = following
@@ -84,18 +86,21 @@ class Relay:
             try:
                 flight.call, flight.translation = outbound(deployment, flight)
             except BadRequest:
-                plan = _without(plan, target)
-                following = _untried(plan, flight)
+                left = _without(left, target)
+                following = _untried(left, flight)
                 if following is None:
                     raise
                 target = following
                 continue
             try:
-                await self._attempt(target, deployment, flight)
+                if hedge is None or flight.tries:
+                    await self._attempt(target, deployment, flight)
+                else:
+                    await self._hedged(target, flight, hedge)
                 return
             except UpstreamError as error:
                 failed = error
-                following = _next(plan, flight, error)
+                following = _next(left, flight, error)
                 if following is None or flight.exchange.committed or not self._may_retry(flight, following, error):
                     raise
                 target = following
@@ -108,6 +113,34 @@ class Relay:
         if fault_of(error) not in RETRIED:
             return True
         return self._retries.take(flight.plan.targets[0].group, asyncio.get_running_loop().time())
+
+    async def _hedged(self, target: Target, flight: Flight, hedge: Hedge) -> None:
+        """As `_attempt`, with another deployment asked beside it where it gives nothing for a while."""
+
+        async def attempt(target: Target, flight: Flight) -> None:
+            deployment = flight.snapshot.config.deployments[target.deployment]
+            flight.call, flight.translation = outbound(deployment, flight)
+            await self._attempt(target, deployment, flight)
+
+        race = Race(flight, attempt)
+        try:
+            await race.run(target, hedge.after_s, lambda: self._another(target, flight))
+        finally:
+            if (outrun := race.outrun()) is not None and flight.request.stream:
+                self._health.outrun(outrun[0].deployment, outrun[1])
+
+    def _another(self, target: Target, flight: Flight) -> Target | None:
+        """A deployment of the same group that has room now and is paid for as a retry is; None where there is none."""
+        decision, seen, signals = flight.decision, flight.load, flight.signals
+        if decision is None or seen is None or signals is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        load = replace(self._health.load(now), cuts=seen.cuts, spent=seen.spent, prefix=seen.prefix)
+        made = plan(decision, flight.policy, flight.snapshot.config, load, signals, flight.draw)
+        other = next((t for t in made.targets if t.group == target.group and t != target), None)
+        if other is None or load.cooling.get(other.deployment, 0.0) > now:
+            return None
+        return other if self._retries.take(flight.plan.targets[0].group, now) else None
 
     async def _attempt(self, target: Target, deployment: Deployment, flight: Flight) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""

@@ -77,6 +77,12 @@ class Watch:
         self._quiet_at = now + QUIET_S
         ticker.add(self)
 
+    def beside(self, exchange: Exchange) -> Watch:
+        """The watch of an attempt that the calling task makes beside others of the same request."""
+        other = Watch(exchange, self._ticker)
+        other.started = self.started
+        return other
+
     def attempt(self, timeouts: Timeouts, ping_headers: Callable[[], Headers] | None) -> None:
         """A new attempt begins: its clocks start now, but `total_s` counts from the request's start.
 

@@ -84,6 +84,8 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
     for index, name in enumerate(policy.order):
         if name in policy.order[:index]:
             yield document.mistake(("order", index), "this group is in the order already; remove one")
+    if policy.hedge is not None and not 0 < policy.hedge.after_s <= 3600:
+        yield document.mistake(("hedge", "after_s"), "must be more than 0 and at most 3600 seconds")
     if policy.target is not None:
         yield from _check_target(document, policy, policy.target)
     if policy.canary is not None:

@@ -51,9 +51,11 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "target": "A limit that the threshold is moved for, inside bounds.",
         "explore": "A share of requests that goes to the other side of the edge by chance, for evidence.",
         "canary": "Another policy, tried on a share of this one's conversations.",
+        "hedge": "When a second deployment is asked beside one that gives no content.",
         "examples": "The policy's own tests, run at every check and reload.",
         "order": "Groups from smallest to largest; left out: as the bands name them.",
     },
+    "Hedge": {"after_s": "Seconds without content, or without the whole unstreamed answer."},
     "Goal": {
         "large_share": "Share of the policy's requests that the group of its last band may take.",
         "quality_loss": "Mean quality lost against the large group's answers, over all requests.",

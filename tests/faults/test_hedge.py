@@ -1,0 +1,155 @@
+"""A deployment that is slow to give content, and another that is asked beside it: who answers, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from router.upstreams.scripted_server import ScriptedServer
+from router.upstreams.scripts import SSE, Head, Reset, Script, Send, Wait, chat, chat_answer, chat_stream, chunk, status
+from tests.support.rig import POLICY, Rig, groups, running, text
+
+HEDGED = POLICY + "hedge: {after_s: 0.1}\n"
+PRICE = ", price: {input: 1000000, output: 1000000}"  # a dollar a token
+
+
+@asynccontextmanager
+async def rig(folder: Path, *scripts: Script, more: str = PRICE) -> AsyncIterator[tuple[Rig, Sequence[ScriptedServer]]]:
+    """A gateway with a small group of servers that play these, the first of which is the first choice."""
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(ScriptedServer(script)) for script in scripts]
+        names = [f"s{n}" for n in range(len(servers))]
+        files = groups(dict(zip(names, servers, strict=True)), {"small": names, "large": names}, more)
+        one = await stack.enter_async_context(running(folder, files, HEDGED))
+        for name in names[1:]:
+            one.gateway.health.begin(name)  # one request is there already
+        yield one, servers
+
+
+async def quiet(one: Rig, servers: Sequence[ScriptedServer]) -> None:
+    """Until no upstream is asked for anything, and nothing counts as in flight."""
+    async with asyncio.timeout(20):
+        while any(server.in_flight for server in servers):
+            await asyncio.sleep(0.01)
+    counts = [one.gateway.health.of(f"s{n}", 0.0)["in_flight"] for n in range(len(servers))]
+    assert counts == [0, *[1] * (len(servers) - 1)]
+
+
+async def test_a_stream_that_does_not_begin_is_given_by_another_deployment_and_both_are_paid_for(
+    tmp_path: Path,
+) -> None:
+    silent = [Head(200, SSE), Send(chunk({"role": "assistant", "content": ""})), Wait(30)]
+    async with rig(tmp_path, lambda _: silent, chat("good morning")) as (one, servers):
+        body = {"model": "auto", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
+        reply = await one.client.post("/v1/chat/completions", json=body, headers={"x-score": "0.1"})
+        assert (reply.headers["x-pointsman-deployment"], reply.headers["x-pointsman-attempts"]) == ("s1", "2")
+        assert reply.content.count(b'"role": "assistant"') == 1
+        assert reply.content.endswith(b"data: [DONE]\n\n")
+        await quiet(one, servers)
+        assert servers[0].visits[0].broken
+        record = (await one.records())[0]
+        lost, won = record.attempts
+        assert (lost.deployment, lost.error, won.deployment, won.error) == ("s0", "outrun", "s1", None)
+        assert lost.usage is not None
+        assert lost.usage.estimated
+        assert won.usage is not None
+        assert record.cost == lost.usage.input + won.usage.input + won.usage.output
+        told = (await one.client.get(f"{one.admin}/metrics")).text
+        assert 'pointsman_attempts_total{deployment="s0",outcome="outrun"} 1.0' in told
+        assert one.gateway.health.of("s0", 0.0)["ttft_s"] >= 0.1, "it counts as slow"
+
+
+async def test_an_unstreamed_answer_is_hedged_too(tmp_path: Path) -> None:
+    async with rig(tmp_path, lambda _: [Wait(30)], chat("good")) as (one, servers):
+        reply = await one.ask()
+        assert reply.json()["choices"][0]["message"]["content"] == "good"
+        assert reply.headers["x-pointsman-deployment"] == "s1"
+        await quiet(one, servers)
+
+
+async def test_what_begins_in_time_has_no_second_attempt_and_none_follows_content(tmp_path: Path) -> None:
+    steps = chat_stream(["slow ", "but ", "steady"], gap_s=0.3)
+    async with rig(tmp_path, lambda _: steps, chat("another")) as (one, servers):
+        assert text(await one.events()) == "slow but steady"
+        assert servers[1].visits == []
+        assert len((await one.records())[0].attempts) == 1
+
+
+async def test_the_first_serves_where_it_is_first_after_all_and_the_second_is_left(tmp_path: Path) -> None:
+    slow = chat_stream(["here"], first_s=1.0)
+    async with rig(tmp_path, lambda _: slow, lambda _: [Wait(30)]) as (one, servers):
+        assert text(await one.events()) == "here"
+        await quiet(one, servers)
+        assert servers[1].visits[0].broken
+        record = (await one.records())[0]
+        assert [(a.deployment, a.error) for a in record.attempts] == [("s1", "outrun"), ("s0", None)]
+
+
+async def test_a_hedge_that_fails_leaves_the_first_alone_and_two_that_fail_leave_one_more_try(tmp_path: Path) -> None:
+    async with rig(tmp_path, lambda _: chat_stream(["here"], first_s=0.5), lambda _: status(500)) as (one, _):
+        assert text(await one.events()) == "here"
+        assert [a.deployment for a in (await one.records())[0].attempts] == ["s1", "s0"]
+    folder = tmp_path / "both"
+    folder.mkdir()
+    late = [Wait(0.5), Reset()]
+    async with rig(folder, lambda _: late, lambda _: late, chat("saved")) as (one, servers):
+        one.gateway.health.begin("s2")  # it is the last choice
+        assert text(await one.events()) == "saved "
+        assert [len(server.visits) for server in servers] == [1, 1, 1]
+        record = (await one.records())[0]
+        assert [a.error is None for a in record.attempts] == [False, False, True]
+        one.gateway.health.end("s2")
+        await quiet(one, servers)
+
+
+async def test_a_stream_that_breaks_after_it_won_ends_with_one_error(tmp_path: Path) -> None:
+    broken = [Head(200, SSE), Send(chunk({"content": "half"})), Wait(0.05), Reset()]
+    async with rig(tmp_path, lambda _: [Wait(30)], lambda _: broken) as (one, servers):
+        events = await one.events()
+        assert [("error" in e) for e in events if isinstance(e, dict)] == [False, True]
+        record = (await one.records())[0]
+        assert (record.outcome, record.partial) == ("upstream_truncated", True)
+        await quiet(one, servers)
+
+
+async def test_a_client_that_leaves_ends_both_attempts(tmp_path: Path) -> None:
+    async with rig(tmp_path, lambda _: [Wait(30)], lambda _: [Wait(30)]) as (one, servers):
+        asking = asyncio.create_task(one.events())
+        async with asyncio.timeout(20):
+            while not all(server.visits for server in servers):
+                await asyncio.sleep(0.01)
+        asking.cancel()
+        await quiet(one, servers)
+        record = (await one.records())[0]
+        assert record.outcome == "cancelled"
+        assert {a.error for a in record.attempts} == {"client_closed_request"}
+
+
+async def test_limits_of_time_hold_for_each_attempt(tmp_path: Path) -> None:
+    more = ", timeouts: {first_byte_s: 0.4}"
+    async with rig(tmp_path, lambda _: [Wait(30)], lambda _: [Wait(30)], more=more) as (one, servers):
+        reply = await one.ask()
+        assert (reply.status_code, reply.json()["error"]["code"]) == (504, "upstream_timeout")
+        assert len((await one.records())[0].attempts) == 2
+        await quiet(one, servers)
+
+
+async def test_hedges_are_paid_for_as_retries_are(tmp_path: Path) -> None:
+    more = ", timeouts: {first_byte_s: 1}"
+    late = chat_answer("late", delay_s=0.6)
+    async with rig(tmp_path, lambda _: late, lambda _: late, more=more) as (one, servers):
+        replies = await asyncio.gather(*[one.ask() for _ in range(100)])
+        assert {reply.status_code for reply in replies} == {200}
+        # A tenth of the requests, twenty saved up, and one for each second that it took.
+        assert 120 <= sum(len(server.visits) for server in servers) <= 145
+
+
+async def test_a_deployment_that_the_client_named_is_asked_alone(tmp_path: Path) -> None:
+    policy = HEDGED + "allow_deployments: true\n"
+    async with ScriptedServer(lambda _: chat_answer("ok", delay_s=0.5)) as a, ScriptedServer(chat("no")) as b:
+        files = groups({"s0": a, "s1": b}, {"small": ["s0", "s1"], "large": ["s0", "s1"]})
+        async with running(tmp_path, files, policy) as one:
+            assert (await one.ask(model="s0")).json()["choices"][0]["message"]["content"] == "ok"
+            assert b.visits == []
