@@ -81,7 +81,7 @@ def decide(
 
 def kept_within(policy: Selection, signals: Signals) -> tuple[str, ...] | None:
     """The groups that the first route which holds keeps its requests in; None where it does not."""
-    if isinstance(policy, Asked):
+    if not isinstance(policy, Policy):
         return None
     steps = ladder(policy)
     if not steps.stays:
@@ -101,9 +101,8 @@ def _decide(
 ) -> Decision | NeedScore:
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
-    if isinstance(policy, Asked):
-        known = session is not None and (session.holds or session.group == policy.group)
-        prefers = session.deployment if session is not None and known else None
+    if not isinstance(policy, Policy):
+        prefers = session.deployment if session is not None and session.holds else None
         return Decision(
             policy=policy.name,
             route=ASKED,

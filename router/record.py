@@ -127,12 +127,12 @@ def cost_large(usage: Usage, groups: tuple[tuple[Price, ...], ...]) -> float:
 
 
 def build(
-    *,
     book: Book,
     caller: Caller,
-    time: float,
     dialect: Dialect,
     outcome: Outcome,
+    *,
+    time: float,
     request: Request | None = None,
     signals: Signals | None = None,
     scores: Mapping[str, Score | Abstain] | None = None,
@@ -145,14 +145,11 @@ def build(
     draw: float = 0.0,
     pinned: Session | None = None,
     load: Load | None = None,
-    prompt: str | None = None,
-    shadow: Shadow | None = None,
-    checked: Checked | None = None,
 ) -> Record:
     """The record of one request, however far it came; `time` is Unix seconds. What was not reached is None.
 
-    `load` is narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation;
-    `prompt` the user's words, where they are to be kept.
+    `load` is narrowed to the deployments that the plan could choose from; `session` is the digest of the conversation.
+    What few requests have is added by `with_rest`.
     """
     known = request is not None and request.model in book.names
     model = request.model if request is not None and known else OTHER
@@ -166,32 +163,35 @@ def build(
     groups = book.dearest.get(name) if server is not None else None
     if load is not None and decision is not None:
         load = _narrow(load, book.groups.get((name, decision.group)))
-    return Record(
-        id=caller.id,
-        time=time,
-        policy=name,
-        digest=book.digest,
-        dialect=dialect,
-        model=model,
-        stream=request is not None and request.stream,
-        signals=_clean(signals, known) if signals is not None else None,
-        scores=scores if scores is not None else {},
-        decision=decision,
-        attempts=attempts,
-        usage=usage,
-        cost=spent,
-        cost_large=cost_large(usage, groups) if groups is not None else None,
-        timing=timing if timing is not None else Timing(),
-        outcome=outcome,
-        partial=partial,
-        session=session,
-        draw=draw,
-        pinned=pinned,
-        load=load,
-        prompt=_kept(prompt) if prompt is not None else None,
-        shadow=shadow,
-        checked=checked,
+    return Record(  # in the order of its fields
+        caller.id,
+        time,
+        name,
+        book.digest,
+        dialect,
+        model,
+        request is not None and request.stream,
+        _clean(signals, known) if signals is not None else None,
+        scores if scores is not None else {},
+        decision,
+        attempts,
+        usage,
+        spent,
+        cost_large(usage, groups) if groups is not None else None,
+        timing if timing is not None else Timing(),
+        outcome,
+        partial,
+        session,
+        draw,
+        pinned,
+        load,
     )
+
+
+def with_rest(record: Record, prompt: str | None, shadow: Shadow | None, checked: Checked | None) -> Record:
+    """The record with what few requests have; `prompt` are the user's words, where they are to be kept."""
+    kept = _kept(prompt) if prompt is not None else None
+    return msgspec.structs.replace(record, prompt=kept, shadow=shadow, checked=checked)
 
 
 def _all_calls(attempts: tuple[Attempt, ...], book: Book) -> tuple[tuple[Attempt, ...], float | None]:

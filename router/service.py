@@ -326,11 +326,11 @@ class Service:
     def _write(self, flight: Flight, dialect: Dialect, error: PointsmanError | None, *, partial: bool) -> None:
         now = flight.answered or perf_counter()
         written = record.build(
-            book=flight.snapshot.book,
-            caller=flight.caller,
+            flight.snapshot.book,
+            flight.caller,
+            dialect,
+            "ok" if error is None else outcome_of(error, partial),
             time=time(),
-            dialect=dialect,
-            outcome=outcome_of(error, partial),
             request=flight.read,
             signals=flight.signals,
             scores=flight.scores,
@@ -343,10 +343,9 @@ class Service:
             draw=flight.draw,
             pinned=flight.session,
             load=flight.load,
-            prompt=flight.prompt,
-            shadow=flight.shadow,
-            checked=flight.checked,
         )
+        if flight.prompt is not None or flight.shadow is not None or flight.checked is not None:
+            written = record.with_rest(written, flight.prompt, flight.shadow, flight.checked)
         if flight.taken:
             self.limits.leave(flight.taken, written)
         self.metrics.observe(written)
@@ -383,11 +382,9 @@ class LocalClock:
         return self._at
 
 
-def outcome_of(error: PointsmanError | None, partial: bool) -> Outcome:
-    """The record's outcome for an error, or its absence."""
+def outcome_of(error: PointsmanError, partial: bool) -> Outcome:
+    """The record's outcome for an error."""
     match error:
-        case None:
-            return "ok"
         case Cancelled():
             return "cancelled"
         case BadRequest():

@@ -283,8 +283,11 @@ class Shadow(Struct, frozen=True, kw_only=True):
 Outcome = Literal["ok", "client_error", "upstream_error", "upstream_truncated", "timeout", "cancelled", "refused"]
 
 
-class Record(Struct, frozen=True, kw_only=True, gc=False):
-    """Everything remembered of one request, written once. No credential, and no prompt text unless the policy asks."""
+class Record(Struct, frozen=True, gc=False):
+    """Everything remembered of one request, written once. No credential, and no prompt text unless the policy asks.
+
+    Not keyword-only, for `record.build` alone: a call with more than fifteen keywords goes through a dictionary.
+    """
 
     id: str
     time: float  # Unix seconds

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from router.signals.code import code_share
 from router.signals.conversation import Conversation, conversation, prefix
 from router.signals.languages import language
@@ -54,20 +56,13 @@ def extract(
         calls = tuple(call for turn in used for call in turn.tool_calls)
         errors = sum(failed(result) for turn in used for result in turn.tool_results)
     tokens, images = _sizes(request)
-    return Signals(
+    # In two steps: a call with more than fifteen keywords goes through a dictionary, which costs as much again.
+    found = Signals(
         input_tokens=tokens,
         prompt_chars=len(text),
         turns=sum(spoken),
         tools=request.tools,
-        tool_calls=len(calls),
-        tool_errors=errors,
-        repeated_calls=longest_run(calls) if calls else 0,
-        spinning=spinning(calls) if calls else 0,
-        phase=phase(calls) if calls else "",
-        context_growth=growth,
-        tool_loop=tool_loop,
         side_request=not tool_loop and is_side_request(request, turns[at] if at >= 0 else None, text),
-        has_images=images > 0,
         wants_json=request.wants_json,
         stream=request.stream,
         max_output_tokens=request.max_output_tokens or 0,
@@ -75,11 +70,24 @@ def extract(
         language=language(text),
         model=request.model,
         dialect=request.dialect,
-        tenant=caller.tenant,
-        key=caller.key,
         hour=hour,
         weekday=weekday,
         headers=_headers(caller.headers, named_headers) if named_headers else _NO_HEADERS,
+    )
+    if not (growth or tool_loop or calls or errors or images or caller.key or caller.tenant):
+        return found
+    return replace(
+        found,
+        tool_calls=len(calls),
+        tool_errors=errors,
+        repeated_calls=longest_run(calls) if calls else 0,
+        spinning=spinning(calls) if calls else 0,
+        phase=phase(calls) if calls else "",
+        context_growth=growth,
+        tool_loop=tool_loop,
+        has_images=images > 0,
+        tenant=caller.tenant,
+        key=caller.key,
     )
 
 
