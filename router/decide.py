@@ -66,12 +66,15 @@ def decide(
     failing group is `plan`'s to pass over. `checked` is what was found of a cascade's first answer, None
     before there is one.
     """
-    within = kept_within(policy, signals)
+    if not isinstance(policy, Policy):
+        return _asked(policy, session)
+    steps = ladder(policy)
+    within = kept_within(policy, signals) if steps.stays else None
     if within is None:
-        return _decide(policy, signals, scores, session, load, draw, checked)
+        return _decide(policy, steps, signals, scores, session, load, draw, checked)
     if session is not None and session.group not in within:
         session = None  # what it remembers is elsewhere, and the request may not go there
-    made = _decide(policy, signals, scores, session, load, draw, checked)
+    made = _decide(policy, steps, signals, scores, session, load, draw, checked)
     if isinstance(made, NeedScore):
         return made
     if made.group not in within:  # an abstention leads to the default, which may be elsewhere
@@ -91,7 +94,8 @@ def kept_within(policy: Selection, signals: Signals) -> tuple[str, ...] | None:
 
 
 def _decide(
-    policy: Selection,
+    policy: Policy,
+    steps: Ladder,
     signals: Signals,
     scores: Mapping[str, Score | Abstain],
     session: Session | None,
@@ -101,17 +105,6 @@ def _decide(
 ) -> Decision | NeedScore:
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
-    if not isinstance(policy, Policy):
-        prefers = session.deployment if session is not None and session.holds else None
-        return Decision(
-            policy=policy.name,
-            route=ASKED,
-            group=policy.group,
-            why="asked",
-            deployment=policy.deployment or prefers,
-            only=policy.deployment is not None,
-        )
-    steps = ladder(policy)
     held = pinned(policy, signals, session) if session is not None else None
     if held is not None and (held.above is None or signals.tool_loop):
         if held.above is None and not steps.sets:
@@ -122,10 +115,10 @@ def _decide(
             if step.rule is not None:
                 cut = load.cuts.get(step.route.name) if load.cuts else None
                 rule = step.rule if cut is None else in_force(step.rule, cut)
-                made = _by_score(policy, step, rule, cut, scores, held, signals)
+                made = _by_score(policy, steps, step, rule, cut, scores, held, signals)
                 if policy.explore is None or session is not None or signals.tool_loop or signals.side_request:
                     return made
-                return _explored(policy, policy.explore, step, rule, cut, made, draw)
+                return _explored(steps, policy.explore, step, rule, cut, made, draw)
             if step.route.cascade is not None:
                 made = _settle(policy, steps, _by_cascade(policy, step, step.route.cascade, signals), held)
                 return made if checked is None or made.then is None else concluded(made, step.route.cascade, checked)
@@ -136,12 +129,28 @@ def _decide(
     return _settle(policy, steps, made, held)
 
 
+def _asked(asked: Asked, session: Session | None) -> Decision:
+    """Where the client said itself to which group or deployment."""
+    if session is not None and session.holds == "answer":
+        return _kept(asked, session)
+    known = session is not None and (session.holds or session.group == asked.group)
+    prefers = session.deployment if session is not None and known else None
+    return Decision(
+        policy=asked.name,
+        route=ASKED,
+        group=asked.group,
+        why="asked",
+        deployment=asked.deployment or prefers,
+        only=asked.deployment is not None,
+    )
+
+
 def pinned(policy: Selection, signals: Signals, session: Session | None) -> Held | None:
     """The pin that binds this request; None where none does.
 
     A pin to a group that the policy no longer names is void.
     """
-    if isinstance(policy, Asked) or signals.side_request or session is None or session.group is None:
+    if not isinstance(policy, Policy) or signals.side_request or session is None or session.group is None:
         return None
     steps = ladder(policy)
     if session.group not in steps.chains:
@@ -165,7 +174,7 @@ def remember(
     """
     if signals.side_request:
         return None
-    if isinstance(policy, Asked):
+    if not isinstance(policy, Policy):
         return (
             None if policy.deployment is not None else Session(id=key, group=served.group, deployment=served.deployment)
         )
@@ -178,6 +187,7 @@ def remember(
 
 def _by_score(
     policy: Policy,
+    steps: Ladder,
     step: Step,
     rule: ScoreRule,
     cut: Cut | None,
@@ -190,11 +200,10 @@ def _by_score(
     given = scores.get(rule.scorer)
     if given is None:
         return NeedScore(scorer=rule.scorer)
-    if isinstance(given, Abstain) or not 0.0 <= given.value <= 1.0 or not rule.bands:
+    if not isinstance(given, Score) or not 0.0 <= given.value <= 1.0 or not rule.bands:
         if held is not None:
             return replace(_stay(policy, held), scorer=rule.scorer)
         return Decision(policy=policy.name, route="default", group=policy.default, why="abstain", scorer=rule.scorer)
-    steps = ladder(policy)
     band, threshold = band_of(rule.bands, given.value)
     if held is not None and steps.pin.move_cost:
         cost = steps.pin.move_cost * signals.input_tokens / 10_000
@@ -210,8 +219,8 @@ def _by_score(
         scorer=rule.scorer,
         score=given.value,
         threshold=threshold,
-        cut=_at(cut, threshold),
-        set=_merged(step.route.set, band.set),
+        cut=None if cut is None else _at(cut, threshold),
+        set=_merged(step.route.set, band.set) if band.set else step.route.set,
     )
     return made if held is None else _settle(policy, steps, made, held)
 
@@ -231,7 +240,7 @@ def _worth(
 
 
 def _explored(
-    policy: Policy,
+    steps: Ladder,
     explore: Explore,
     step: Step,
     rule: ScoreRule,
@@ -247,7 +256,7 @@ def _explored(
     if across is None or across[0].group == band.group:
         return made
     other, edge = across
-    if other.group not in ladder(policy).chains.get(band.group, ()):
+    if other.group not in steps.chains.get(band.group, ()):
         return made
     if draw is None or (draw * _PLANS) % 1.0 >= explore.share:
         return replace(made, propensity=1.0 - explore.share, other=other.group)

@@ -1,14 +1,16 @@
 """The gateway's numbers: own accumulators on the hot path, rendered by prometheus_client when scraped.
 
-Observations through prometheus_client take a lock each; plain dicts and lists on one thread need none. Label
+Observations through prometheus_client take a lock each. Here a request costs the append of its record: records are
+counted many at a time, when enough have come or somebody looks. Label
 values come from the configuration and from closed sets only; anything else is "other", and what a request
 does not have (no route because it was refused) is "none". Every metric is listed in `docs/operating.md`.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Lock
 from typing import Literal, get_args, get_type_hints
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -19,18 +21,11 @@ from router import __version__, errors, record
 from router.config import Config
 from router.policy import ASKED, largest_edge
 from router.record import OTHER
+from router.tallies import OVERHEAD_S, Group, Histogram, Savings, Scorer, taken
 from router.types import Abstain, Dialect, Outcome, Record, Report, Score
 from router.wire import fields
 
 NONE = "none"
-
-# Bucket edges in seconds. TTFT reaches from a cached local answer to a long prompt on a busy cluster.
-TTFT_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-TPOT_S = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
-REQUEST_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
-OVERHEAD_S = (50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-SCORER_S = (10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-DECILES = tuple(n / 10 for n in range(1, 11))
 
 CountName = Literal[
     "records_written", "records_dropped", "log_lines_dropped", "store_errors", "retries_refused", "unauthorized"
@@ -65,66 +60,6 @@ _FIELDS = frozenset(row.field(dialect) for row in fields.ROWS for dialect in fie
 _CODES = frozenset(_codes(errors.PointsmanError)) | {"ok"}
 
 
-class _Histogram:
-    """Counts between edges; `le` is inclusive as Prometheus has it."""
-
-    __slots__ = ("counts", "edges", "total")
-
-    def __init__(self, edges: tuple[float, ...]) -> None:
-        self.edges = edges
-        self.counts = [0] * (len(edges) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect_left(self.edges, value)] += 1
-        self.total += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        rows: list[tuple[str, float]] = []
-        sum_so_far = 0
-        for edge, count in zip((*map(repr, self.edges), "+Inf"), list(self.counts), strict=True):
-            sum_so_far += count
-            rows.append((edge, sum_so_far))
-        return rows
-
-
-class _Group:
-    """What is kept of one group."""
-
-    __slots__ = ("cost", "input", "output", "request", "tpot", "ttft")
-
-    def __init__(self) -> None:
-        self.ttft = _Histogram(TTFT_S)
-        self.tpot = _Histogram(TPOT_S)
-        self.request = _Histogram(REQUEST_S)
-        self.input = 0
-        self.output = 0
-        self.cost = 0.0
-
-
-class _Savings:
-    """Dollars saved against the dearest group. A single request may cost more than that (a failover to a dearer
-    deployment); a Prometheus counter must not fall, so what is shown is the highest the true sum has been."""
-
-    __slots__ = ("shown", "true")
-
-    def __init__(self) -> None:
-        self.true = 0.0
-        self.shown = 0.0
-
-    def add(self, dollars: float) -> None:
-        self.true += dollars
-        self.shown = max(self.shown, self.true)
-
-
-class _Scorer:
-    __slots__ = ("score", "seconds")
-
-    def __init__(self) -> None:
-        self.score = _Histogram(DECILES)
-        self.seconds = _Histogram(SCORER_S)
-
-
 class _Names:
     """The label values that one configuration allows."""
 
@@ -142,20 +77,25 @@ def _known(value: str, names: frozenset[str]) -> str:
     return value if value in names else OTHER
 
 
+MANY = 256  # records that are counted at once: each pays a small part of what numpy asks for a call
+
+
 class Metrics:
     """Written by one thread (the event loop); `render` may be called from another."""
 
     def __init__(self, config: Config) -> None:
+        self._fresh: list[Record] = []  # not counted yet
+        self._counting = Lock()
         self._requests: dict[tuple[str, str, str, str, str], int] = {}
         self._attempts: dict[tuple[str, str], int] = {}
         self._dropped: dict[tuple[str, str], int] = {}
         self._limited: dict[tuple[str], int] = {}
         self._verified: dict[tuple[str, str, str], int] = {}
-        self._groups: dict[str, _Group] = {}
-        self._savings: dict[str, _Savings] = {}
-        self._scorers: dict[str, _Scorer] = {}
+        self._groups: dict[str, Group] = {}
+        self._savings: dict[str, Savings] = {}
+        self._scorers: dict[str, Scorer] = {}
         self._abstains: dict[tuple[str, str], int] = {}
-        self._overhead = _Histogram(OVERHEAD_S)
+        self._overhead = Histogram(OVERHEAD_S)
         self._in_flight: dict[str, int] = {}
         self._up: dict[str, bool] = {}
         self._queue_depth: dict[str, float] = {}
@@ -179,55 +119,21 @@ class Metrics:
 
     def observe(self, of: Record) -> None:
         """Counts one request from its record alone."""
-        decision, group = of.decision, record.group(of) or NONE
-        key = (of.policy or NONE, decision.route if decision is not None else NONE, group, of.dialect, of.outcome)
-        if key not in self._requests:
-            key = self._request_key(key)
-            self._requests.setdefault(key, 0)
-            group = key[2]
-        self._requests[key] += 1
-        for attempt in of.attempts:
-            pair = (attempt.deployment, attempt.error or "ok")
-            if pair not in self._attempts:
-                pair = (_known(pair[0], self._names.deployments), _known(pair[1], _CODES))
-                self._attempts.setdefault(pair, 0)
-            self._attempts[pair] += 1
-        if decision is None:
-            return
-        if of.checked is not None:
-            judged = (key[0], key[1], decision.check or "passed")
-            self._verified[judged] = self._verified.get(judged, 0) + 1
-        timing = of.timing
-        if timing.overhead_s > 0.0:
-            self._overhead.add(timing.overhead_s)
-        cell = self._groups.get(group)
-        if cell is None:
-            cell = self._groups[group] = _Group()
-        cell.request.add(timing.total_s)
-        if timing.ttft_s is not None:
-            cell.ttft.add(timing.ttft_s)
-        if timing.tpot_s is not None:
-            cell.tpot.add(timing.tpot_s)
-        cell.input += of.usage.input
-        cell.output += of.usage.output
-        if of.cost is not None:
-            cell.cost += of.cost
-            if of.cost_large is not None:
-                savings = self._savings.get(key[0])
-                if savings is None:
-                    savings = self._savings[key[0]] = _Savings()
-                savings.add(of.cost_large - of.cost)
+        fresh = self._fresh
+        fresh.append(of)
+        if len(fresh) >= MANY:
+            self._count()
 
     def score(self, scorer: str, seconds: float | None, result: Score | Abstain) -> None:
         """One question to a scorer; `seconds` is None when it was not asked at all (an open breaker)."""
         cell = self._scorers.get(scorer)
         if cell is None:
             scorer = _known(scorer, self._names.scorers)
-            cell = self._scorers.setdefault(scorer, _Scorer())
+            cell = self._scorers.setdefault(scorer, Scorer())
         if seconds is not None:
-            cell.seconds.add(seconds)
+            cell.took.append(seconds)
         if isinstance(result, Score):
-            cell.score.add(result.value)
+            cell.scores.append(result.value)
         else:
             pair = (scorer, _known(result.reason, _REASONS))
             self._abstains[pair] = self._abstains.get(pair, 0) + 1
@@ -294,6 +200,7 @@ class Metrics:
 
         Counters of names that are gone stay, as counters do; their gauges go.
         """
+        self._count()  # what was seen under the names of before
         self._generation = generation
         self._reload_ok = ok
         if current is not None:
@@ -307,18 +214,67 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text exposition format, `text/plain; version=0.0.4`."""
+        self._count()
         return generate_latest(self._registry)
 
     def requests(self) -> dict[tuple[str, str, str, str, str], int]:
         """Requests since the start by (policy, route, group, dialect, outcome)."""
+        self._count()
         return dict(self._requests)
 
     def dollars(self) -> tuple[float, float]:
         """Cost since the start, and what was saved against the dearest group."""
+        self._count()
         cost = sum(cell.cost for cell in list(self._groups.values()))
         return cost, sum(cell.shown for cell in list(self._savings.values()))
 
     # --- inside ------------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        """Count what is fresh. Its lists stay the same, since the event loop may append to them meanwhile."""
+        with self._counting:
+            alike: defaultdict[tuple[str, str, str, str, str], list[Record]] = defaultdict(list)
+            for of in taken(self._fresh):
+                route = NONE if of.decision is None else of.decision.route
+                alike[of.policy or NONE, route, record.group(of) or NONE, of.dialect, of.outcome].append(of)
+            for key, some in alike.items():
+                self._count_alike(self._request_key(key), some)
+            for scorer in list(self._scorers.values()):
+                scorer.seconds.add(taken(scorer.took))
+                scorer.score.add(taken(scorer.scores))
+
+    def _count_alike(self, key: tuple[str, str, str, str, str], some: list[Record]) -> None:
+        """Count records that have all labels of a request in common."""
+        self._requests[key] = self._requests.get(key, 0) + len(some)
+        for attempt in [attempt for of in some for attempt in of.attempts]:
+            pair = (attempt.deployment, attempt.error or "ok")
+            if pair not in self._attempts:
+                pair = (_known(pair[0], self._names.deployments), _known(pair[1], _CODES))
+            self._attempts[pair] = self._attempts.get(pair, 0) + 1
+        some = [of for of in some if of.decision is not None]
+        if not some:
+            return
+        for of in [of for of in some if of.checked is not None]:
+            judged = (key[0], key[1], (of.decision and of.decision.check) or "passed")
+            self._verified[judged] = self._verified.get(judged, 0) + 1
+        cell = self._groups.get(key[2])
+        if cell is None:
+            cell = self._groups[key[2]] = Group()
+        timings = [of.timing for of in some]
+        self._overhead.add([t.overhead_s for t in timings if t.overhead_s > 0.0])
+        cell.request.add([t.total_s for t in timings])
+        cell.ttft.add([t.ttft_s for t in timings if t.ttft_s is not None])
+        cell.tpot.add([t.tpot_s for t in timings if t.tpot_s is not None])
+        cell.input += sum([of.usage.input for of in some])
+        cell.output += sum([of.usage.output for of in some])
+        cell.cost += sum([of.cost for of in some if of.cost is not None])
+        saved = [of.cost_large - of.cost for of in some if of.cost is not None and of.cost_large is not None]
+        if saved:
+            savings = self._savings.get(key[0])
+            if savings is None:
+                savings = self._savings[key[0]] = Savings()
+            for dollars in saved:
+                savings.add(dollars)
 
     def _use(self, config: Config) -> None:
         self._names = _Names(config)
@@ -430,7 +386,7 @@ def _gauge(
     return family
 
 
-def _histogram(name: str, meaning: str, label: str, cells: Iterable[tuple[str, _Histogram]]) -> HistogramMetricFamily:
+def _histogram(name: str, meaning: str, label: str, cells: Iterable[tuple[str, Histogram]]) -> HistogramMetricFamily:
     family = HistogramMetricFamily(f"pointsman_{name}", meaning, labels=(label,))
     for value, cell in cells:
         family.add_metric((value,), cell.buckets(), cell.total)

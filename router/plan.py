@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from router.balance import order
-from router.config import Config, Deployment
+from router.config import Config, Deployment, Policy
 from router.errors import (
     BadAnswer,
     BadRequest,
@@ -28,7 +28,7 @@ from router.errors import (
     UpstreamError,
     UpstreamStatus,
 )
-from router.policy import Asked, Selection, chain_of, first_groups
+from router.policy import Selection, chain_of, first_groups
 from router.types import Attempt, Decision, Dialect, Load, Plan, Signals, Target
 
 MAX_ATTEMPTS = 3  # per request, over all groups: Google SRE's figure
@@ -150,7 +150,7 @@ def _standing(decision: Decision, policy: Selection, config: Config, load: Load,
         or decision.only
         or decision.then is not None
         or decision.within
-        or isinstance(policy, Asked)
+        or not isinstance(policy, Policy)
     ):
         return None
     key = (id(config), id(policy), decision.group, signals.dialect, signals.has_images)

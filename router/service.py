@@ -176,9 +176,9 @@ class Service:
             load = replace(load, spent=await self._charge(flight, flight.grant, found))
         flight.load = load
         flight.policy = chosen
-        asked = isinstance(chosen, policies.Asked)
-        if not asked or (chosen.deployment is None and chosen.group in snapshot.led):
-            if not asked and chosen.record_prompts:
+        written = isinstance(chosen, Policy)
+        if written or (chosen.deployment is None and chosen.group in snapshot.led):
+            if written and chosen.record_prompts:
                 flight.prompt = flight.text
             known = signals.conversation(request, flight.caller, flight.text)
             if known is not None:
@@ -187,7 +187,7 @@ class Service:
         if request.dialect in origins.STATEFUL:
             flight.session = await origins.session(self.store, flight) or flight.session
         scores = flight.scores
-        while isinstance(step := decide(chosen, found, scores, flight.session, load, flight.draw), NeedScore):
+        while not isinstance(step := decide(chosen, found, scores, flight.session, load, flight.draw), Decision):
             prompt = Prompt(text=flight.text, signals=found)
             scores[step.scorer] = await self._score(flight, step.scorer, prompt)
         flight.decision = step

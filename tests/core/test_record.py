@@ -228,8 +228,8 @@ def test_no_prompt_text_is_in_a_record_of_a_request_full_of_it():
 
 def test_a_prompt_that_is_to_be_kept_is_bounded_and_reads_back():
     assert build().prompt is None
-    kept = build(prompt="head " + "x" * 100_000 + "\ud800 tail").prompt
+    kept = record.with_rest(build(), "head " + "x" * 100_000 + "\ud800 tail", None, None).prompt
     assert kept is not None
     assert len(kept) < 17_000
     assert (kept[:5], kept[-6:]) == ("head ", "? tail")
-    assert record.decode(record.encode(build(prompt=kept))).prompt == kept
+    assert record.decode(record.encode(record.with_rest(build(), kept, None, None))).prompt == kept
