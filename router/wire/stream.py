@@ -1,12 +1,13 @@
 """Metering a stream that is passed on in the dialect it came in: what every dialect's meter shares.
 
 Events are parsed until the first content; from then on a run of events is only searched for the few byte
-strings that may change something, and parsed again when one is found. Which strings, and what an event
-means, each dialect says in its own module.
+strings that may change something, and an event is parsed where one of them stands in it. Which strings, and what
+an event means, each dialect says in its own module.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 from router.errors import BadAnswer, PointsmanError, Truncated
@@ -41,13 +42,10 @@ class PassMeter:
         run = self._splitter.feed(data)
         if not run:
             return b""
-        if self.parsing:
-            return self._careful(run)
-        for sign in self.rare:
-            if sign in run:
-                return self._careful(run)
-        self.deltas += run.count(self.delta)
-        return run
+        if not self.parsing and self._sign(run, 0) < 0:
+            self.deltas += run.count(self.delta)
+            return run
+        return self._careful(run)
 
     def close(self) -> bytes:
         """See `Meter.close`. The last event may lack its empty line; it counts when it is whole otherwise."""
@@ -60,7 +58,7 @@ class PassMeter:
 
     def _careful(self, run: bytes, *, lenient: bool = False) -> bytes:
         kept: list[bytes] = []
-        for event in sse.split(run):
+        for event in sse.split(run) if b"\r" in run else self._events(run, kept):
             name, data = sse.fields(event)
             if data is None or not data:
                 kept.append(event)
@@ -85,6 +83,34 @@ class PassMeter:
                 self.done = True
                 break
         return b"".join(kept)
+
+    def _events(self, run: bytes, kept: list[bytes]) -> Iterator[bytes]:
+        """The events of a run that have to be parsed, one by one; the deltas between them are kept and counted."""
+        at = 0
+        while at < len(run):
+            if not self.parsing:
+                sign = self._sign(run, at)
+                before = run.rfind(b"\n\n", at, sign) if sign >= 0 else len(run) - 2
+                if before >= at:
+                    start = before + 2
+                    kept.append(run[at:start])
+                    self.deltas += run.count(self.delta, at, start)
+                    at = start
+                    continue
+            end = run.find(b"\n\n", at) + 2
+            if end < 2:
+                end = len(run)
+            yield run[at:end]
+            at = end
+
+    def _sign(self, run: bytes, at: int) -> int:
+        """Where the first of the strings stands that ask for a closer look; -1 where none does."""
+        first = -1
+        for sign in self.rare:  # `sign in run` would cost more: it begins by making an error of no use
+            found = run.find(sign, at, first) if first >= 0 else run.find(sign, at)
+            if found >= 0:
+                first = found
+        return first
 
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
         """See `Meter.fail`."""
