@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -123,18 +124,31 @@ def feedback_row(of: Feedback) -> tuple[Any, ...]:
     return (of.request_id, of.tenant, of.time, of.score, of.label)
 
 
+_TOGETHER = 50  # rows of one statement; SQLite's oldest limit is 999 parameters
+
+
 class Statement:
-    """An insert compiled once, because SQLAlchemy's handling of each row's parameters costs as much as SQLite."""
+    """An insert compiled once, because SQLAlchemy's handling of each row's parameters costs as much as SQLite.
+
+    SQLite gets many rows in one statement: Python gives its lock up around each, and under load taking it back means
+    two threads waking one another for every row.
+    """
 
     def __init__(self, engine: Engine, insert: sqlite.Insert | postgresql.Insert, table: Table) -> None:
         compiled = insert.compile(dialect=engine.dialect)
         names = list(table.columns.keys())
         self._sql = str(compiled)
         self._names = None if compiled.positional and compiled.positiontup == names else names
+        one = f"({', '.join('?' * len(names))})"
+        self._many = self._sql.replace(one, ", ".join([one] * _TOGETHER)) if one in self._sql else ""
 
     def execute(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
         if self._names is None:
-            connection.exec_driver_sql(self._sql, rows)
+            while self._many and len(rows) >= _TOGETHER:
+                connection.exec_driver_sql(self._many, tuple(chain.from_iterable(rows[:_TOGETHER])))
+                rows = rows[_TOGETHER:]
+            if rows:
+                connection.exec_driver_sql(self._sql, rows)
         else:
             connection.exec_driver_sql(self._sql, [dict(zip(self._names, row, strict=True)) for row in rows])
 
