@@ -85,6 +85,7 @@ class Wiring(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     collectives: Literal["nccl", "rocenante"] = "nccl"
     interfaces: tuple[str, ...] = ()  # network devices, such as enp1s0f1np1
     hcas: tuple[str, ...] = ()  # RDMA devices, such as rocep1s0f1
+    management: str = ""  # the network device of `address`, such as enP7s7: where ranks on a ring meet
 
 
 class Cluster(Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ _JUDGED = (
     "small model would solve the request fully and correctly."
 )
 _ENDING = "Is the request above easy or hard? "
+_FENCED = re.compile(rf"<(?P<fence>request-[0-9a-f]+)>\n(?P<data>.*)\n</(?P=fence)>\n{re.escape(_ENDING)}", re.DOTALL)
 
 # Control tokens of the usual chat templates. Servers turn them into the tokens themselves when they stand in a
 # message, which would let a caller close its own message; a blank inside makes plain text of them.
@@ -74,13 +75,27 @@ def labels(order: Order) -> tuple[str, str]:
 
 def labelled(data: str, order: Order) -> list[dict[str, str]]:
     """Messages that ask for one label of the closed set."""
-    words = ("easy", "hard") if order == "easy first" else ("hard", "easy")
-    return _messages(data, _LABELLED.format(LABELS[0], words[0], LABELS[1], words[1]))
+    return _messages(data, _reply(order))
 
 
 def judged(data: str) -> list[dict[str, str]]:
     """Messages that ask for the JSON verdict."""
     return _messages(data, _JUDGED)
+
+
+def asked(content: str) -> tuple[str, Order] | None:
+    """What the last message of `labelled` or `judged` asks about, and in which order its labels stand; None where it is
+    neither. The text is that of `readable`, but for blanks in control tokens."""
+    found = _FENCED.match(content)
+    if found is None:
+        return None
+    order: Order = "hard first" if content.endswith(_reply("hard first")) else "easy first"
+    return found["data"], order
+
+
+def _reply(order: Order) -> str:
+    words = ("easy", "hard") if order == "easy first" else ("hard", "easy")
+    return _LABELLED.format(LABELS[0], words[0], LABELS[1], words[1])
 
 
 def _messages(data: str, reply: str) -> list[dict[str, str]]:

@@ -26,6 +26,7 @@ R = TypeVar("R")
 PLANS: Final[Mapping[str, tuple[str, str]]] = {
     "fit": ("router.cli.plan.fit", "How many nodes a model needs, and how fast it would be."),
     "partition": ("router.cli.plan.partition", "Every way to part a cluster into groups of models."),
+    "render": ("router.cli.plan.render", "The files that start a plan's groups, and the gateway's configuration."),
 }
 
 
