@@ -13,7 +13,7 @@ import msgspec
 from router import explain, scorers
 from router.config import Config
 from router.errors import BadRequest, NotFound
-from router.flight import Flight
+from router.flight import Flight, Snapshot
 from router.keys import Grant
 from router.policy import visible_models
 from router.records import Feedback
@@ -89,13 +89,21 @@ def dialect_of(body: bytes, named: str | None, headers: Mapping[str, str]) -> Di
 
 
 async def decision(
-    service: Service, dialect: Dialect, body: bytes, caller: Caller, *, as_text: bool = False
+    service: Service,
+    dialect: Dialect,
+    body: bytes,
+    caller: Caller,
+    *,
+    as_text: bool = False,
+    snapshot: Snapshot | None = None,
 ) -> dict[str, Any] | str:
-    """Where a request would go, and why, or that in words; no upstream is called, nothing is pinned or recorded."""
-    flight = Flight(caller, service.snapshot, perf_counter(), draw_of(caller.id))
+    """Where a request would go, and why, or that in words; no upstream is called, nothing is pinned or recorded.
+
+    `snapshot`: decide by this one, in place of the one in force."""
+    flight = Flight(caller, snapshot or service.snapshot, perf_counter(), draw_of(caller.id))
     flight.request = CODECS[dialect].decode(body)
     found = await service.decide(flight)
-    config = service.snapshot.config
+    config = flight.snapshot.config
     if flight.signals is None or flight.load is None:
         raise RuntimeError("a decided flight has signals and a load")
     features = await asyncio.to_thread(_features, flight, Prompt(text=flight.text, signals=flight.signals))

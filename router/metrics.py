@@ -222,6 +222,10 @@ class Metrics:
         self._count()
         return dict(self._requests)
 
+    def thresholds(self) -> dict[tuple[str, str], float]:
+        """The cuts in force by policy and route."""
+        return dict(self._thresholds)
+
     def dollars(self) -> tuple[float, float]:
         """Cost since the start, and what was saved against the dearest group."""
         self._count()

@@ -141,6 +141,11 @@ class Gateway:
     def snapshot(self) -> Snapshot:
         return self.service.snapshot
 
+    @property
+    def directory(self) -> Path:
+        """Where the configuration's files are."""
+        return self.options.config
+
     def waiting(self) -> dict[str, int]:
         """Requests that wait for a place, by group."""
         return self.service.admission.waiting()

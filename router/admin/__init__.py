@@ -1,27 +1,26 @@
 """The admin port: a FastAPI application with the dashboard, the metrics, records, health and a few switches.
 
-What it shows is in `views`, who may ask in `gate`, what it needs of the gateway in `state`.
+What it shows is in `views`, the dashboard's files in `page`, decisions to try in `trying`, who may ask in `gate`, what
+it needs of the gateway in `state`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from base64 import b64encode
+import time
 from collections.abc import Sequence
-from hashlib import sha256
-from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 
 from router import __version__, record
-from router.admin import views
+from router.admin import trying, views
 from router.admin.gate import Gate, is_loopback
+from router.admin.page import page
 from router.admin.state import AdminState
 from router.errors import BadRequest, ConfigError, Mistake, NotFound, PointsmanError, WrongMethod
 from router.records import Feedback, Filter, instant
@@ -29,6 +28,7 @@ from router.records import Feedback, Filter, instant
 __all__ = ["AdminState", "build"]
 
 MOST_RECORDS = 1_000
+MOST_WINDOW_S = 30 * 86_400
 
 
 def build(state: AdminState, *, host: str = "127.0.0.1", token: str | None = None) -> FastAPI:
@@ -44,7 +44,8 @@ def build(state: AdminState, *, host: str = "127.0.0.1", token: str | None = Non
         app.add_exception_handler(kind, _failed)
     ends = Endpoints(state)
     get, post = ["GET"], ["POST"]
-    app.add_api_route("/", ends.dashboard, methods=get, response_class=HTMLResponse, include_in_schema=False)
+    for path in page():
+        app.add_api_route(path, ends.file, methods=get, response_class=Response, include_in_schema=False)
     app.add_api_route("/metrics", ends.metrics, methods=get, response_class=Response)
     app.add_api_route("/admin/config", ends.config, methods=get)
     app.add_api_route("/admin/reload", ends.reload, methods=post)
@@ -52,6 +53,9 @@ def build(state: AdminState, *, host: str = "127.0.0.1", token: str | None = Non
     app.add_api_route("/admin/records/{request_id}", ends.record, methods=get)
     app.add_api_route("/admin/requests", ends.requests, methods=get)
     app.add_api_route("/admin/groups", ends.groups, methods=get)
+    app.add_api_route("/admin/summary", ends.summary, methods=get)
+    app.add_api_route("/admin/policies", ends.policies, methods=get)
+    app.add_api_route("/admin/try", ends.try_, methods=post)
     app.add_api_route("/admin/quality", ends.quality, methods=get)
     app.add_api_route("/admin/deployments/{name}/drain", ends.drain, methods=post)
     app.add_api_route("/admin/deployments/{name}/undrain", ends.undrain, methods=post)
@@ -63,12 +67,11 @@ class Endpoints:
 
     def __init__(self, state: AdminState) -> None:
         self._state = state
-        page = files("router.admin").joinpath("dashboard.html").read_text(encoding="utf-8")
-        self._page = page.encode()
-        self._page_headers = {"content-security-policy": _content_policy(page)}
 
-    async def dashboard(self) -> Response:
-        return HTMLResponse(self._page, headers=self._page_headers)
+    async def file(self, request: Request) -> Response:
+        """One of the dashboard's files."""
+        found = page()[request.url.path]
+        return Response(found.content, headers=dict(found.headers))
 
     async def metrics(self) -> Response:
         """Prometheus text."""
@@ -102,22 +105,42 @@ class Endpoints:
         group: str | None = None,
         deployment: str | None = None,
         outcome: str | None = None,
+        tenant: str | None = None,
     ) -> dict[str, Any]:
         """The newest records that pass the filters, newest first. `since`: Unix seconds or ISO 8601."""
         try:
             after = instant(since) if since is not None else None
         except ValueError as error:
             raise BadRequest(str(error), param="since") from None
-        where = Filter(since=after, policy=policy, route=route, group=group, deployment=deployment, outcome=outcome)
+        equal = {"policy": policy, "route": route, "group": group, "deployment": deployment, "outcome": outcome}
+        where = Filter(since=after, tenant=tenant, **equal)
         return {"records": [record.to_contract(r) for r in self._state.recorder.reader.recent(limit, where)]}
 
     def record(self, request_id: str) -> dict[str, Any]:
-        """Everything remembered of one request, and the feedback on it."""
+        """Everything remembered of one request, the feedback on it, and its decision explained."""
         reader = self._state.recorder.reader
         found = reader.get(request_id)
         if found is None:
             raise NotFound("no record has that id; records appear a moment after the answer and go with retention")
-        return {**record.to_contract(found), "feedback": _opinions(reader.feedback(request_id))}
+        opinions = _opinions(reader.feedback(request_id))
+        explained = views.explained(self._state.snapshot.config, found)
+        return {**record.to_contract(found), "feedback": opinions, "explained": explained}
+
+    def summary(self, window: Annotated[int, Query(ge=60, le=MOST_WINDOW_S)] = 3600) -> dict[str, Any]:
+        """What the last `window` seconds came to, of all gateways that share the records database."""
+        found = self._state.recorder.reader.summary(time.time(), window)
+        return views.summary(self._state, found)
+
+    def policies(self) -> dict[str, Any]:
+        """Each policy's file as it stands in the directory."""
+        return {"policies": trying.policies(self._state.directory)}
+
+    async def try_(self, request: Request) -> Response:
+        """What a request would do, under the policies in force or an edited one; nothing is called or applied.
+
+        422 with the mistakes where the edited policy is refused."""
+        told = await trying.answer(self._state, trying.read(await request.body()))
+        return JSONResponse(told, 200 if told["decision"] is not None else 422)
 
     async def requests(self) -> dict[str, Any]:
         """Counts and cost of this process since it started."""
@@ -154,19 +177,6 @@ def _monotonic() -> float:
 
 def _opinions(of: Sequence[Feedback]) -> list[dict[str, Any]]:
     return [{"time": f.time, "score": f.score, "label": f.label, "tenant": f.tenant} for f in of]
-
-
-def _content_policy(page: str) -> str:
-    """Only this page's own script and style may run, and it may speak only to this port."""
-
-    def digests(tag: str) -> str:
-        parts = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-        return " ".join(f"'sha256-{b64encode(sha256(part.encode()).digest()).decode()}'" for part in parts)
-
-    return (
-        f"default-src 'none'; script-src {digests('script')}; style-src {digests('style')}; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
 
 
 def _answer(status: int, kind: str, code: str, message: str, param: str | None = None) -> JSONResponse:

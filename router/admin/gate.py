@@ -2,6 +2,9 @@
 
 On loopback there is no token: the Host header must name the loopback, or a web page could reach the port by
 DNS rebinding. Elsewhere a token is required. A change asked for by another site's page is refused in both.
+
+The dashboard's own files hold nothing of the gateway. A browser gets them without the token, the page itself with
+status 401, so that it can ask for the token and send it with what it asks.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from router.admin.page import page
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _SAME_SITE = (b"same-origin", b"none")
@@ -49,7 +54,10 @@ class Gate:
             return
         refusal = self._refusal(scope)
         if refusal is not None:
-            await _refuse(send, *refusal)
+            status, code, message = refusal
+            if status == 401 and scope["method"] in _SAFE and await _page(scope, send):
+                return
+            await _refuse(send, status, code, message, challenge=_asks_people(scope))
             return
 
         async def guarded(message: Message) -> None:
@@ -111,10 +119,30 @@ def _from_elsewhere(headers: Iterable[tuple[bytes, bytes]], host: bytes) -> bool
     return False
 
 
-async def _refuse(send: Send, status: int, code: str, message: str) -> None:
+async def _page(scope: Scope, send: Send) -> bool:
+    """Sends a file of the dashboard, where it is asked for by a browser; the page itself with status 401."""
+    path = scope["path"]
+    file = page().get(path)
+    accepted = b"".join(value for name, value in scope["headers"] if name == b"accept")
+    if file is None or (path == "/" and b"text/html" not in accepted):
+        return False
+    headers = [(name.encode(), value.encode()) for name, value in file.headers.items()]
+    headers += [(b"content-length", b"%d" % len(file.content))]
+    headers += [one for one in _HEADERS if one[0].decode() not in file.headers]
+    await send({"type": "http.response.start", "status": 401 if path == "/" else 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else file.content})
+    return True
+
+
+def _asks_people(scope: Scope) -> bool:
+    """Whether a browser may ask for a password by itself: not for what the dashboard's script asks."""
+    return all(value != b"empty" for name, value in scope["headers"] if name == b"sec-fetch-dest")
+
+
+async def _refuse(send: Send, status: int, code: str, message: str, *, challenge: bool) -> None:
     body = json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": code}}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *_HEADERS]
-    if status == 401:
+    if status == 401 and challenge:
         headers.append((b"www-authenticate", b'Basic realm="pointsman admin", charset="UTF-8"'))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

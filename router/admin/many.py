@@ -20,7 +20,7 @@ from router.admin.gate import Gate, is_loopback
 from router.errors import ConfigError, Mistake
 
 ANSWER_S = 10.0  # a reload loads local models
-PASSED_ON = frozenset(("content-type", "content-security-policy"))
+PASSED_ON = frozenset(("content-type", "content-security-policy", "cache-control"))
 
 
 class Asked(Protocol):
@@ -91,17 +91,18 @@ class Many:
         return JSONResponse(join([reply.json() for reply in answered]))
 
     async def _one(self, request: Request) -> Response:
+        body = await request.body()
         for worker in self._workers.alive:
-            reply = await _ask(worker, request.method, _target(request))
+            reply = await _ask(worker, request.method, _target(request), body)
             if reply is not None:
                 return _passed(reply)
         return _passed(None)
 
 
-async def _ask(worker: Asked, method: str, target: str) -> httpx.Response | None:
+async def _ask(worker: Asked, method: str, target: str, body: bytes = b"") -> httpx.Response | None:
     """None where the worker does not answer: it may have died just now."""
     try:
-        return await worker.client.request(method, target, timeout=ANSWER_S)
+        return await worker.client.request(method, target, content=body, timeout=ANSWER_S)
     except httpx.HTTPError:
         return None
 
@@ -145,6 +146,8 @@ def _reload(answers: list[Any]) -> Any:
 
 def _groups(answers: list[Any]) -> Any:
     shown = json.loads(json.dumps(answers[0]))
+    for place, group in enumerate(shown["groups"]):
+        group["waiting"] = sum(answer["groups"][place]["waiting"] for answer in answers)
     for deployment in _deployments(shown):
         each = [d for answer in answers for d in _deployments(answer) if d["name"] == deployment["name"]]
         # A deployment of two groups stands twice in each answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from router.flight import Snapshot
@@ -10,6 +11,7 @@ from router.health import Health
 from router.metrics import Metrics
 from router.records import SqlRecorder
 from router.seams import Presence
+from router.service import Service
 from router.steering import Steering
 from router.trials import Trials
 
@@ -27,6 +29,12 @@ class AdminState(Protocol):
     recorder: SqlRecorder
     steering: Steering
     trials: Trials
+    service: Service
+
+    @property
+    def directory(self) -> Path:
+        """Where the configuration's files are."""
+        ...
 
     @property
     def snapshot(self) -> Snapshot: ...

@@ -7,9 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from router import __version__
+from router import __version__, explain
 from router.admin.state import AdminState
-from router.config import Deployment, Price
+from router.config import Config, Deployment, Price
+from router.errors import PointsmanError
+from router.policy import select
+from router.types import Load, Record
+
+ASSUMPTION = (
+    "Saved is what the same tokens would have cost at the dearest group of the policy, less what they did cost. It "
+    "takes for granted that the dearest group would have written as much. Requests whose prices are not known are left "
+    "out."
+)
 
 
 def config(state: AdminState) -> dict[str, Any]:
@@ -24,6 +33,7 @@ def config(state: AdminState) -> dict[str, Any]:
         "draining": state.draining,
         "started": state.started,
         "policies": {name: {"models": list(p.models), "default": p.default} for name, p in current.policies.items()},
+        "groups": list(current.groups),
         "scorers": {name: spec.kind for name, spec in current.scorers.items()},
         "thresholds": state.steering.view(),
         "canaries": state.trials.view(),
@@ -38,10 +48,16 @@ def groups(state: AdminState, now: float) -> dict[str, Any]:
     shown = {
         name: {"name": name, **_deployment(d), **state.health.of(name, now)} for name, d in current.deployments.items()
     }
+    waiting = state.waiting()
     used = {name for group in current.groups.values() for name in group.deployments}
     return {
         "groups": [
-            {"name": group.name, "deployments": [shown[name] for name in group.deployments if name in shown]}
+            {
+                "name": group.name,
+                "waiting": waiting.get(group.name, 0),
+                "max_in_flight": group.max_in_flight,
+                "deployments": [shown[name] for name in group.deployments if name in shown],
+            }
             for group in current.groups.values()
         ],
         "unused": [deployment for name, deployment in shown.items() if name not in used],
@@ -89,6 +105,34 @@ def requests(state: AdminState) -> dict[str, Any]:
 
 def _rows(names: Sequence[str], counts: Mapping[tuple[str, ...], int]) -> list[dict[str, Any]]:
     return [{**dict(zip(names, key, strict=True)), "count": count} for key, count in sorted(counts.items())]
+
+
+def summary(state: AdminState, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the records of a stretch of time came to, with the thresholds in force on the scores."""
+    current, cuts = state.snapshot.config, state.metrics.thresholds()
+    marks = [
+        {"policy": policy.name, "route": route.name, "scorer": route.score.scorer, "at": cuts[policy.name, route.name]}
+        for policy in current.policies.values()
+        for route in policy.routes
+        if route.score is not None and (policy.name, route.name) in cuts
+    ]
+    return {**found, "thresholds": marks, "assumption": ASSUMPTION}
+
+
+def explained(current: Config, of: Record) -> dict[str, Any] | None:
+    """A record's decision made again by the configuration in force and told in words; None where it cannot be."""
+    if of.signals is None or of.decision is None:
+        return None
+    try:
+        chosen = current.policies.get(of.policy) or select(current, of.model)
+    except PointsmanError:
+        return None
+    told = explain.explain(current, chosen, of.signals, of.scores, of.pinned, of.load or Load(), of.draw, of.checked)
+    return {
+        "in_words": explain.render(told),
+        "same_configuration": of.digest == current.digest,
+        "same_decision": told.decision == of.decision,
+    }
 
 
 def quality() -> dict[str, Any]:

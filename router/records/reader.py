@@ -9,14 +9,17 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from math import isfinite
+from typing import Any
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import Connection, Engine, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, select, tuple_
 
 from router import record
 from router.errors import Overloaded
-from router.records.sql import ERRORS, Feedback, feedback, records
+from router.records import summary
+from router.records.schema import feedback, records
+from router.records.sql import ERRORS, Feedback
 from router.types import Record
 
 _CHUNK = 1_000
@@ -31,9 +34,10 @@ class Filter(Struct, frozen=True, kw_only=True):
     group: str | None = None
     deployment: str | None = None
     outcome: str | None = None
+    tenant: str | None = None
 
 
-_EQUAL = ("policy", "route", "group", "deployment", "outcome")
+_EQUAL = ("policy", "route", "group", "deployment", "outcome", "tenant")
 
 
 class SqlReader:
@@ -44,16 +48,18 @@ class SqlReader:
 
     def recent(self, limit: int = 50, where: Filter | None = None) -> list[Record]:
         """The newest records that pass the filter, newest first."""
-        query = select(records.c.record).order_by(records.c.time.desc(), records.c.id.desc()).limit(limit)
-        where = where if where is not None else Filter()
-        if where.since is not None:
-            query = query.where(records.c.time >= where.since)
-        for name in _EQUAL:
-            wanted = getattr(where, name)
-            if wanted is not None:
-                query = query.where(records.c[name] == wanted)
+        # First from the index alone, whatever the filter; then a row for each record that is shown.
+        query = select(records.c.id).order_by(records.c.time.desc(), records.c.id.desc()).limit(limit)
+        query = query.where(*_conditions(where if where is not None else Filter()))
+        whole = select(records.c.record).order_by(records.c.time.desc(), records.c.id.desc())
         with self._connection() as connection:
-            return [record.decode(line) for line in connection.scalars(query)]
+            ids = connection.scalars(query).all()
+            return [record.decode(line) for line in connection.scalars(whole.where(records.c.id.in_(ids)))]
+
+    def summary(self, now: float, window_s: float) -> dict[str, Any]:
+        """What the last `window_s` seconds before `now` (Unix seconds) came to."""
+        with self._connection() as connection:
+            return summary.summary(connection, summary.stretch(now, window_s))
 
     def get(self, request_id: str) -> Record | None:
         with self._connection() as connection:
@@ -92,6 +98,12 @@ class SqlReader:
                 yield connection
         except ERRORS as error:
             raise Overloaded("the records database does not answer", retry_after_s=5.0) from error
+
+
+def _conditions(where: Filter) -> list[ColumnElement[bool]]:
+    wanted = [(name, getattr(where, name)) for name in _EQUAL]
+    found = [records.c[name] == value for name, value in wanted if value is not None]
+    return found if where.since is None else [*found, records.c.time >= where.since]
 
 
 def _newest(connection: Connection, ids: Sequence[str]) -> dict[str, str]:

@@ -10,14 +10,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from sqlalchemy import exc
+from sqlalchemy import Connection, Engine, exc
 
 from router.batch import Batcher
 from router.records import sql
 from router.records.reader import SqlReader
 from router.records.retention import Retention, Sweep
+from router.records.rollups import Rollups
 from router.records.sql import Feedback
 from router.types import Record
 
@@ -26,6 +27,24 @@ log = logging.getLogger(__name__)
 
 _LAST_TRIES = 3  # while closing, before what the database refuses is given up
 _LAST_WAIT_S = 0.2
+
+
+class Writes(Protocol):
+    """Something that writes rows within a transaction."""
+
+    def execute(self, connection: Connection, rows: list[Any]) -> None: ...
+
+
+class Insert:
+    """Records, and the sums of them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._records = sql.insert_records(engine)
+        self._rollups = Rollups(engine)
+
+    def execute(self, connection: Connection, rows: list[tuple[tuple[Any, ...], Record]]) -> None:
+        self._records.execute(connection, [row for row, _ in rows])
+        self._rollups.execute(connection, (of for _, of in rows))
 
 
 class SqlRecorder:
@@ -51,7 +70,7 @@ class SqlRecorder:
         self._engine = sql.open_engine(url, busy_s=busy_s)
         self._path = sql.sqlite_path(self._engine)
         self.reader = SqlReader(self._engine)
-        self._insert_records = sql.insert_records(self._engine)
+        self._insert_records = Insert(self._engine)
         self._upsert_feedback = sql.upsert_feedback(self._engine)
         self._sweep = Sweep(self._engine, retention if retention is not None else Retention())
         self._back_off_s = back_off_s
@@ -86,14 +105,14 @@ class SqlRecorder:
     # --- in the thread -----------------------------------------------------------------------------------
 
     def _drain(self, batch: list[Record | Feedback]) -> None:
-        rows: list[tuple[Any, ...]] = []
+        rows: list[tuple[tuple[Any, ...], Record]] = []
         opinions: dict[tuple[str, str], tuple[Any, ...]] = {}  # one statement must not touch a row twice
         for item in batch:
             if isinstance(item, Feedback):
                 opinions[item.request_id, item.tenant] = sql.feedback_row(item)
                 continue
             try:
-                rows.append(sql.row(item))
+                rows.append((sql.row(item), item))
             except (ValueError, TypeError) as error:  # msgspec: a value that is not JSON, a lone surrogate
                 self._lose(1, error)
         if rows:
@@ -101,7 +120,7 @@ class SqlRecorder:
         if opinions:
             self._write(self._upsert_feedback, list(opinions.values()))
 
-    def _write(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> int:
+    def _write(self, statement: Writes, rows: list[Any]) -> int:
         """Writes all rows, or as many as can be before `stopping`; the number that are kept."""
         wait_s, longest_s = self._back_off_s
         left = _LAST_TRIES
@@ -125,13 +144,13 @@ class SqlRecorder:
                     log.warning("records: the database takes rows again; %d were dropped so far", self.dropped)
                 return len(rows)
 
-    def _one_by_one(self, statement: sql.Statement, rows: list[tuple[Any, ...]], error: Exception) -> int:
+    def _one_by_one(self, statement: Writes, rows: list[Any], error: Exception) -> int:
         if len(rows) == 1:
             self._lose(1, error)
             return 0
         return sum(self._write(statement, [row]) for row in rows)
 
-    def _execute(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> None:
+    def _execute(self, statement: Writes, rows: list[Any]) -> None:
         if self._path is not None and self._ready and not self._path.exists():
             self._engine.dispose()  # somebody removed the file: the open one would swallow every row
             self._ready = False

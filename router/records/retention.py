@@ -8,7 +8,8 @@ from __future__ import annotations
 from msgspec import Struct
 from sqlalchemy import Connection, Engine, delete, func, select, text
 
-from router.records.sql import feedback, records
+from router.records.rollups import COARSE_S, FINE_S
+from router.records.schema import feedback, measures, records, traffic
 
 _STEP_ROWS = 2_000  # about 20 ms of SQLite
 _SLACK = 0.9  # a size limit is undercut by a tenth, not to sweep again at once
@@ -21,6 +22,8 @@ class Retention(Struct, frozen=True, kw_only=True):
     max_bytes: int | None = 1 << 30
     max_rows: int | None = None
     every_s: float = 300.0
+    fine_s: float = 2 * 86_400.0  # sums of ten seconds
+    coarse_s: float = 90 * 86_400.0  # sums of ten minutes, which outlive the records that they are of
 
 
 class Sweep:
@@ -39,6 +42,7 @@ class Sweep:
                 return False
             self._next = now + self._retention.every_s
             with self._engine.begin() as connection:
+                self._sums(connection, now)
                 self._before = self._cut(connection, now)
             if self._before is None:
                 return False
@@ -50,6 +54,11 @@ class Sweep:
             self._before = None
             self._give_back()
         return self._before is not None
+
+    def _sums(self, connection: Connection, now: float) -> None:
+        for table in (traffic, measures):
+            for width, age_s in ((FINE_S, self._retention.fine_s), (COARSE_S, self._retention.coarse_s)):
+                connection.execute(delete(table).where(table.c.width == width, table.c.start < now - age_s))
 
     def _cut(self, connection: Connection, now: float) -> float | None:
         limits = self._retention

@@ -1,7 +1,7 @@
-"""The tables of the records database and how to open it: SQLite embedded, PostgreSQL through a URL.
+"""How the records database is opened and written to: SQLite embedded, PostgreSQL through a URL.
 
-SQLAlchemy Core, one set of statements for both. What belongs here: tables, connections, what an error means.
-What does not: when rows are written (recorder) and read (reader).
+SQLAlchemy Core, one set of statements for both. What belongs here: connections, rows, what an error means.
+What does not: the tables (schema), when rows are written (recorder) and read (reader).
 """
 
 from __future__ import annotations
@@ -14,28 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import (
-    Column,
-    Connection,
-    Double,
-    Engine,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    create_engine,
-    event,
-    exc,
-    make_url,
-    text,
-)
+from sqlalchemy import Connection, Engine, Table, create_engine, event, exc, make_url
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from router import record
+from router.records.schema import feedback, metadata, migrate, records
 from router.types import Abstain, Record
+
+__all__ = ["Feedback", "feedback", "metadata", "records"]
 
 log = logging.getLogger(__name__)
 
@@ -43,41 +29,6 @@ log = logging.getLogger(__name__)
 ERRORS = (exc.SQLAlchemyError, sqlite3.Error)
 
 _MOST = 2**31 - 1  # of a column: an upstream may report any number, and one row must not spoil its batch
-
-metadata = MetaData()
-
-records = Table(
-    "records",
-    metadata,
-    Column("id", String(128), primary_key=True),
-    Column("time", Double, nullable=False),  # Unix seconds
-    Column("policy", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("dialect", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("route", Text),
-    Column("group", Text),  # the group that served, else the one decided on
-    Column("deployment", Text),  # the deployment that served
-    Column("outcome", Text, nullable=False),
-    Column("score", Double),
-    Column("input_tokens", Integer, nullable=False),
-    Column("output_tokens", Integer, nullable=False),
-    Column("cost", Double),
-    Column("ttft_s", Double),
-    Column("total_s", Double, nullable=False),
-    Column("record", Text, nullable=False),  # the whole record as the contract's JSON
-    Index("records_time", "time", "id"),
-)
-
-feedback = Table(
-    "feedback",
-    metadata,
-    Column("request_id", String(128), primary_key=True),
-    Column("tenant", String(128), primary_key=True),  # one tenant never overwrites another's
-    Column("time", Double, nullable=False),
-    Column("score", Double, nullable=False),
-    Column("label", Text),
-)
 
 
 class Feedback(Struct, frozen=True, kw_only=True):
@@ -117,6 +68,8 @@ def row(of: Record) -> tuple[Any, ...]:
         of.timing.ttft_s,
         of.timing.total_s,
         record.encode(of).decode(),
+        of.signals.tenant if of.signals is not None else None,
+        of.timing.tpot_s,
     )
 
 
@@ -155,12 +108,12 @@ class Statement:
 
 def insert_records(engine: Engine) -> Statement:
     """One row a record; a row that is there already stays, so that a batch may be written again."""
-    return Statement(engine, _insert(engine, records).on_conflict_do_nothing(), records)
+    return Statement(engine, insert_into(engine, records).on_conflict_do_nothing(), records)
 
 
 def upsert_feedback(engine: Engine) -> Statement:
     """One row a request and tenant; the last score given wins."""
-    insert = _insert(engine, feedback)
+    insert = insert_into(engine, feedback)
     new = insert.excluded
     insert = insert.on_conflict_do_update(
         index_elements=["request_id", "tenant"], set_={"time": new.time, "score": new.score, "label": new.label}
@@ -168,7 +121,7 @@ def upsert_feedback(engine: Engine) -> Statement:
     return Statement(engine, insert, feedback)
 
 
-def _insert(engine: Engine, table: Table) -> sqlite.Insert | postgresql.Insert:
+def insert_into(engine: Engine, table: Table) -> sqlite.Insert | postgresql.Insert:
     return postgresql.insert(table) if engine.dialect.name == "postgresql" else sqlite.insert(table)
 
 
@@ -220,12 +173,7 @@ def prepare(engine: Engine) -> None:
 
 def _create(engine: Engine) -> None:
     with engine.begin() as connection:
-        if engine.dialect.name == "postgresql":  # IF NOT EXISTS alone fails when two gateways begin at once
-            connection.execute(text("SELECT pg_advisory_xact_lock(7046029254386353131)"))
-        for table in metadata.sorted_tables:
-            connection.execute(CreateTable(table, if_not_exists=True))
-            for index in table.indexes:
-                connection.execute(CreateIndex(index, if_not_exists=True))
+        migrate(connection, time.time())
 
 
 def is_corrupt(error: Exception) -> bool:

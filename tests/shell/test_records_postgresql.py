@@ -15,7 +15,8 @@ import pytest
 from sqlalchemy import text
 
 from router.records import Feedback, Retention, SqlRecorder, open_engine
-from router.types import Record, Signals
+from router.types import Attempt, Decision, Record, Signals, Timing, Usage
+from tests.support.first_schema import FIRST
 
 pytest.importorskip("psycopg", reason="the postgres extra is not installed")
 
@@ -80,7 +81,7 @@ def server() -> Iterator[Server]:
 def empty(server: Server) -> Server:
     engine = open_engine(server.url)
     with engine.begin() as connection:
-        connection.execute(text("DROP TABLE IF EXISTS records, feedback"))
+        connection.execute(text("DROP TABLE IF EXISTS records, feedback, traffic, measures, schema_version"))
     engine.dispose()
     return server
 
@@ -103,6 +104,23 @@ def make(number: int, *, padding: int = 0) -> Record:
     )
 
 
+def decided(number: int) -> Record:
+    return Record(
+        id=f"r{number:06}",
+        time=1000.0 + number,
+        policy="default",
+        digest="d",
+        dialect="chat",
+        model="auto",
+        stream=True,
+        signals=Signals(),
+        decision=Decision(policy="default", route="default", group="small", why="default"),
+        attempts=(Attempt(deployment="small-a", group="small", status=200),),
+        usage=Usage(input=10, output=5),
+        timing=Timing(ttft_s=0.1, total_s=0.4),
+    )
+
+
 def test_records_are_written_once_read_and_exported(empty: Server):
     recorder = begin(empty)
     for number in [*range(1200), 7]:
@@ -122,6 +140,35 @@ def test_two_recorders_begin_at_once_on_an_empty_database(empty: Server):
         recorder.write(make(number))
     assert all(recorder.flush() for recorder in recorders)
     assert len(recorders[0].reader.recent(10)) == 3
+    for recorder in recorders:
+        recorder.close()
+
+
+def test_sums_of_several_gateways_are_one_and_a_window_says_what_they_say(empty: Server):
+    recorders = [begin(empty) for _ in range(2)]
+    for number in range(400):
+        recorders[number % 2].write(decided(number))
+    assert all(recorder.flush() for recorder in recorders)
+    for window in (900, 86_400):
+        shown = recorders[0].reader.summary(1400.0, window)
+        assert shown["totals"]["requests"] == 400
+        assert shown["groups"][0]["ttft"]["n"] == 400
+        assert sum(sum(of["output_tokens"]) for of in shown["series"]["groups"].values()) == 2000
+    for recorder in recorders:
+        recorder.close()
+
+
+def test_a_database_of_the_first_version_is_brought_up_to_date(empty: Server):
+    engine = open_engine(empty.url)
+    with engine.begin() as connection:
+        for statement in FIRST.replace("DOUBLE", "DOUBLE PRECISION").strip().split(";")[:-1]:
+            connection.execute(text(statement))
+    engine.dispose()
+    recorders = [begin(empty) for _ in range(3)]
+    for number, recorder in enumerate(recorders):
+        recorder.write(decided(number))
+    assert all(recorder.flush() for recorder in recorders)
+    assert [r.id for r in recorders[0].reader.recent()] == ["r000002", "r000001", "r000000"]
     for recorder in recorders:
         recorder.close()
 

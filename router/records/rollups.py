@@ -1,0 +1,138 @@
+"""Sums of records, kept in two tables as records are written, so that a page that looks at a million of them reads some
+thousand rows: counts, tokens and dollars in `traffic`, distributions of times and scores in `measures`.
+
+Written in the recorder's thread, in the transaction of the records that are summed: both are kept, or neither. A batch
+that the server took and whose confirmation got lost is written again; its records stay one, its sums count twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import log10
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Engine, Table
+
+from router import record
+from router.records.schema import measures, traffic
+from router.records.sql import Statement, insert_into
+from router.types import Record, Score
+
+Measure = Literal["ttft", "tpot", "total", "overhead", "score"]
+
+FINE_S, COARSE_S = 10, 600  # widths of a row's stretch of time
+PER_DECADE = 20  # buckets of a time; the middle of one is at most 6% off
+SCORE_BUCKETS = 20  # of [0, 1]
+_TINY_S = 1e-6
+_ADDED = ("requests", "input_tokens", "output_tokens", "cost", "compared", "saved")
+
+_Traffic = dict[tuple[Any, ...], list[float]]
+_Measures = dict[tuple[Any, ...], int]
+
+
+def bucket_of(seconds: float) -> int:
+    return int(log10(seconds) * PER_DECADE // 1) if seconds > _TINY_S else -6 * PER_DECADE
+
+
+def seconds_of(bucket: int) -> float:
+    """The middle of a bucket of times."""
+    return 10 ** ((bucket + 0.5) / PER_DECADE)
+
+
+def percentile(counts: Mapping[int, int], share: float) -> float | None:
+    """Seconds below which a share of the observations lie; None without any."""
+    wanted = share * sum(counts.values())
+    below = 0
+    for bucket in sorted(counts):
+        below += counts[bucket]
+        if below >= wanted and below:
+            return seconds_of(bucket)
+    return None
+
+
+class Rollups:
+    """Adds batches of records to the sums of one database."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._traffic = _adding(engine, traffic, _ADDED)
+        self._measures = _adding(engine, measures, ("count",))
+
+    def execute(self, connection: Connection, of: Iterable[Record]) -> None:
+        counted, spread = sums(of)
+        # In order of their keys: two gateways that add to the same rows of one server never wait for each other.
+        if counted:
+            self._traffic.execute(connection, sorted((*key, *cell) for key, cell in counted.items()))
+        if spread:
+            self._measures.execute(connection, sorted((*key, count) for key, count in spread.items()))
+
+
+def sums(of: Iterable[Record]) -> tuple[_Traffic, _Measures]:
+    """Rows of both tables by key, for both widths."""
+    fine: _Traffic = {}
+    spread: _Measures = {}
+    for one in of:
+        _add(fine, spread, one)
+    return _widths(fine, _joined), _widths(spread, int.__add__)
+
+
+def _joined(cell: list[float], more: list[float]) -> list[float]:
+    return [a + b for a, b in zip(cell, more, strict=True)]
+
+
+def _add(fine: _Traffic, spread: _Measures, one: Record) -> None:
+    start = int(one.time) // FINE_S * FINE_S
+    decision, served, timing = one.decision, record.served(one), one.timing
+    group, deployment, route = "", "", ""
+    if served is not None:
+        group, deployment = served.group, served.deployment
+    if decision is not None:
+        group, route = group or decision.group, decision.route
+    key = (start, one.policy, route, group, deployment, one.outcome)
+    cell = fine.get(key)
+    if cell is None:
+        cell = fine[key] = [0, 0, 0, 0.0, 0, 0.0]
+    cell[0] += 1
+    cell[1] += one.usage.input
+    cell[2] += one.usage.output
+    if one.cost is not None:
+        cell[3] += one.cost
+        if one.cost_large is not None:
+            cell[4] += 1
+            cell[5] += one.cost_large - one.cost
+    if decision is None:
+        return
+    ttft_s, tpot_s = timing.ttft_s, timing.tpot_s
+    times = (("ttft", ttft_s), ("tpot", tpot_s), ("total", timing.total_s), ("overhead", timing.overhead_s))
+    for measure, seconds in times:
+        if seconds is not None:
+            place = (start, measure, group, deployment, bucket_of(seconds))
+            spread[place] = spread.get(place, 0) + 1
+    for name, score in one.scores.items():
+        if isinstance(score, Score):
+            place = (start, "score", name, "", min(int(score.value * SCORE_BUCKETS), SCORE_BUCKETS - 1))
+            spread[place] = spread.get(place, 0) + 1
+
+
+def _widths(fine: Mapping[tuple[Any, ...], Any], add: Any) -> dict[tuple[Any, ...], Any]:
+    both: dict[tuple[Any, ...], Any] = {(FINE_S, *key): value for key, value in fine.items()}
+    for (start, *rest), value in fine.items():
+        key = (COARSE_S, start // COARSE_S * COARSE_S, *rest)
+        both[key] = add(both[key], value) if key in both else value
+    return both
+
+
+def _adding(engine: Engine, table: Table, added: Sequence[str]) -> Statement:
+    """An insert that adds to the row that is there."""
+    insert = insert_into(engine, table)
+    keys = [column.name for column in table.primary_key.columns]
+    sums = {name: table.c[name] + insert.excluded[name] for name in added}
+    return Statement(engine, insert.on_conflict_do_update(index_elements=keys, set_=sums), table)
+
+
+def times(rows: Iterable[Sequence[Any]]) -> Iterator[tuple[tuple[str, str, str], dict[int, int]]]:
+    """Rows of (measure, subject, deployment, bucket, count), gathered by all but the bucket."""
+    found: dict[tuple[str, str, str], dict[int, int]] = {}
+    for measure, subject, deployment, bucket, count in rows:
+        cell = found.setdefault((measure, subject, deployment), {})
+        cell[bucket] = cell.get(bucket, 0) + int(count)
+    yield from found.items()
