@@ -9,6 +9,8 @@ endif
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --require-hashes --no-deps
+FAILED := { echo "The installation did not finish: the last lines above say why. Without a network nothing can be downloaded" \
+	"(HTTPS_PROXY names a proxy, PIP_INDEX_URL a mirror); it takes about 1 GB of disk. The same command goes on from here."; exit 1; }
 ITSELF := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
 UV := uv==0.13.9
 ARGS ?=
@@ -72,14 +74,14 @@ clean: ## remove .venv and caches
 
 .venv/run.stamp: requirements/run.txt pyproject.toml | .venv/made.stamp
 	@echo "Installing into .venv: about 350 MB to download the first time, most of it the local model."
-	@$(INSTALL) --requirement requirements/run.txt
-	@$(ITSELF)
+	@$(INSTALL) --requirement requirements/run.txt || $(FAILED)
+	@$(ITSELF) || $(FAILED)
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt requirements/run.txt pyproject.toml | .venv/made.stamp
 	@echo "Installing into .venv: about 500 MB to download the first time."
-	@$(INSTALL) --requirement requirements/dev.txt
-	@$(ITSELF)
+	@$(INSTALL) --requirement requirements/dev.txt || $(FAILED)
+	@$(ITSELF) || $(FAILED)
 	@touch $@ .venv/run.stamp
 
 .venv/checks.stamp: requirements/checks.txt | .venv/dev.stamp

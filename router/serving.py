@@ -34,6 +34,7 @@ from router.flight import Snapshot
 from router.front import Front, tick
 from router.health import Health
 from router.limits import Limits
+from router.listening import announce, bind
 from router.metrics import Metrics
 from router.reports import Reports
 from router.seams import Presence
@@ -47,9 +48,6 @@ PRE_STOP_S = 3.0  # the listener stays open this long after SIGTERM, until load 
 STEER_S = 1.0
 MEET_S = 0.25  # so late does a replica know what another one found
 DRAIN_S = 600.0  # streams in flight may take this long
-
-
-BODY = '{"model": "auto", "messages": [{"role": "user", "content": "What is the capital of France?"}]}'
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -311,28 +309,6 @@ def listener(app: Any, drain_s: float) -> Listener:
     return Listener(config)
 
 
-def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A socket to listen on, or a SystemExit that says what to do. `shared`: workers may listen there as well."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if shared:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    try:
-        sock.bind((host, port))
-    except OSError as error:
-        sock.close()
-        hint = (
-            "is another pointsman running? choose another with --port / --admin-port"
-            if error.errno == 98
-            else "check --host"
-        )
-        click.echo(f"pointsman: cannot listen on {host}:{port}: {error.strerror}; {hint}", err=True)
-        raise SystemExit(2) from None
-    sock.set_inheritable(True)
-    return sock
-
-
 async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway], None]) -> int:
     """Serve until SIGTERM or SIGINT, then drain. Returns the exit code."""
     data, control = _sockets(options)
@@ -432,22 +408,7 @@ def serve(options: Options) -> int:
 
 def _announce(gateway: Gateway) -> None:
     if gateway.options.worker is None:
-        announce(gateway.options, gateway.snapshot.config)
+        told = gateway.options
+        announce(told.host, told.port, told.admin_host, told.admin_port, gateway.snapshot.config)
     else:
         gateway.options.worker.ready.touch()
-
-
-def announce(options: Options, config: Config) -> None:
-    """What a person sees when the gateway is up."""
-    base = f"http://{options.host}:{options.port}"
-    models = ", ".join(sorted(config.models)) or "none"
-    lines = [
-        "",
-        f"  Pointsman serves on {base}/v1   (models: {models})",
-        f"  dashboard           http://{options.admin_host}:{options.admin_port}/",
-        "  try:",
-        f"    curl {base}/v1/chat/completions -H 'content-type: application/json' \\",
-        f"      -i -d '{BODY}'" + ("" if config.access is None else " -H 'authorization: Bearer KEY'"),
-        "",
-    ]
-    click.echo("\n".join(lines))

@@ -25,7 +25,7 @@ import uvloop
 from msgspec.structs import replace
 
 import router
-from router import logs, serving
+from router import listening, logs, serving
 from router.admin import many, sums
 from router.config import Config
 from router.errors import ConfigError
@@ -175,11 +175,11 @@ def serve(options: Options) -> int:
 async def _run(options: Options, config: Config, folder: Path) -> int:
     # Bound and never listening: it keeps the port, and its number where that was left to the system.
     # First alone, or it would come to share the port with another gateway.
-    alone = serving.bind(options.host, options.port)
+    alone = listening.bind(options.host, options.port)
     options = replace(options, port=alone.getsockname()[1])
     alone.close()
-    held = serving.bind(options.host, options.port, shared=True)
-    control = serving.bind(options.admin_host, options.admin_port)
+    held = listening.bind(options.host, options.port, shared=True)
+    control = listening.bind(options.admin_host, options.admin_port)
     options = replace(options, admin_port=control.getsockname()[1])
     _warn(options, config)
     keeper = Keeper(options, folder)
@@ -205,7 +205,7 @@ async def _run(options: Options, config: Config, folder: Path) -> int:
 
 async def _announce(keeper: Keeper, options: Options, config: Config) -> None:
     await keeper.until_ready()
-    serving.announce(options, config)
+    listening.announce(options.host, options.port, options.admin_host, options.admin_port, config)
 
 
 def _warn(options: Options, config: Config) -> None:

@@ -12,8 +12,10 @@ from importlib import import_module
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from router import __version__
+from router.cli import examples
 
 # To add one: a module with `command`, a line here, a line in docs/contract.md.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
@@ -31,6 +33,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "bench": ("evals.bench.command", "Measure the gateway's overhead, as ratios."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),
     "eval": ("evals.command", "Measure, train and calibrate routing on labelled prompts."),
+    "completion": ("router.cli.completion", "Print what makes a shell complete commands and options."),
 }
 
 
@@ -49,11 +52,30 @@ class Commands(click.Group):
         # loop; and artifacts are the same bytes only on one.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(self.table[cmd_name][0]).command
+        above = [one.info_name or "" for one in _chain(ctx)]
+        _with_examples(command, " ".join([*above, cmd_name]))
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names and summaries from the table: a TAB loads no command."""
+        found = [(name, about) for name, (_, about) in self.table.items() if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete) if incomplete.startswith("-") else []
+        return [*(CompletionItem(name, help=about) for name, about in found), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in self.table.items()])
+
+
+def _chain(ctx: click.Context) -> list[click.Context]:
+    """The contexts of the commands that were named, without the program's."""
+    return [] if ctx.parent is None else [*_chain(ctx.parent), ctx]
+
+
+def _with_examples(command: click.Command, path: str) -> None:
+    command.epilog = examples.epilog(path) or command.epilog
+    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
+        _with_examples(below, f"{path} {name}")
 
 
 @click.group(cls=Commands, epilog="Every command explains itself with --help.")

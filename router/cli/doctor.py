@@ -11,15 +11,8 @@ import msgspec
 
 from router.cli import show
 
-_EXAMPLES = """\b
-Examples:
-  pointsman doctor                           policies/, the usual ports, the usual state folder
-  pointsman doctor --config mine --port 8090
-  pointsman doctor --json | jq '.findings[] | select(.level == "fail")'
-"""
 
-
-@click.command(epilog=_EXAMPLES)
+@click.command()
 @click.option(
     "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
 )

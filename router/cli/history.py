@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from router import history, state
+from router.cli import show as shown
 from router.errors import ConfigError, NotFound
 
 STATE = click.option("--state", "state_dir", type=click.Path(path_type=Path), help="Folder of records and history.")
@@ -44,9 +45,17 @@ def command(ctx: click.Context, state_dir: Path | None, as_json: bool) -> None:
         return
     if not rows:
         click.echo(f"no configuration was kept in {folder} yet; --state names the folder that `serve` used", err=True)
+    if rows and shown.on_terminal():
+        cells = [(row.digest[:12], _local(row.time), row.how, " ".join(row.changed), _kept(row)) for row in rows]
+        shown.table(("digest", "since", "how", "changed", ""), cells)
+        return
     for row in rows:
-        note = "" if row.kept else "  (files no longer kept)"
-        click.echo(f"{row.digest[:12]}  {_local(row.time)}  {row.how:<8}  {' '.join(row.changed)}{note}".rstrip())
+        line = f"{row.digest[:12]}  {_local(row.time)}  {row.how:<8}  {' '.join(row.changed)}"
+        click.echo(f"{line}  {_kept(row)}".rstrip())
+
+
+def _kept(row: Row) -> str:
+    return "" if row.kept else "(files no longer kept)"
 
 
 @command.command()

@@ -19,17 +19,8 @@ from router.starter.draft import Draft
 from router.starter.files import Occupied, write
 from router.starter.found import Place
 
-_EXAMPLES = """\b
-Examples:
-  pointsman init mine                        look on this machine, write the folder mine
-  pointsman init mine --host 10.0.0.5        look on the usual ports of another machine
-  pointsman init mine --url http://10.0.0.5:9000/v1 --url 'https://llm.example.com/v1#MY_KEY'
-  pointsman init mine --from litellm.yaml    carry over LiteLLM's model_list
-  pointsman init mine --from routes.toml     carry over Switchyard's clients, targets and routes
-"""
 
-
-@click.command(epilog=_EXAMPLES)
+@click.command()
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False), default=Path("policies"))
 @click.option(
     "--url", "urls", multiple=True, metavar="URL[#KEY_VARIABLE]", help="A server to ask as well; may be repeated."

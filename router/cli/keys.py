@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from router.cli import show
 from router.config import Allowance, Key
 from router.keys import new, written
 from router.policy_files import KEYS, keyfile, review
@@ -92,11 +93,17 @@ def listed(config: Path, tenant: str | None, as_json: bool) -> None:
     elif not kept:
         click.echo("no such key: nobody is let in" if tenant is None else f"no key of tenant '{tenant}'", err=True)
     now = time.time()
+    rows: list[tuple[str, ...]] = []
     for key in kept:
         until = "" if key.expires is None else written(key.expires)
         state = "expired" if key.expires is not None and key.expires <= now else ""
         limits = " ".join(f"{name}={_short(value)}" for name, value in _given(key).items())
-        click.echo("  ".join(filter(None, (key.name, key.tenant, until, state, limits))))
+        rows.append((key.name, key.tenant, until, state, limits))
+    if rows and show.on_terminal():
+        show.table(("key", "tenant", "expires", "", "limits"), rows)
+        return
+    for row in rows:
+        click.echo("  ".join(filter(None, row)))
 
 
 @command.command()

@@ -14,9 +14,14 @@ import click
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
+def on_terminal() -> bool:
+    """Whether a person reads standard output, on something that can draw."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints rows under their columns. Cells that are a key of `STYLES` are coloured on a terminal."""
-    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+    if on_terminal():
         _rich(columns, rows)
         return
     widths = [max(len(row[at]) for row in [columns, *rows]) for at in range(len(columns) - 1)]

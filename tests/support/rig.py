@@ -13,7 +13,8 @@ import httpx
 
 from router import admin
 from router.app import App, rest
-from router.serving import Gateway, Listener, Options, bind, listener
+from router.listening import bind
+from router.serving import Gateway, Listener, Options, listener
 from router.types import Record
 from router.upstreams.scripted_server import ScriptedServer
 
