@@ -27,6 +27,8 @@ PLANS: Final[Mapping[str, tuple[str, str]]] = {
     "fit": ("router.cli.plan.fit", "How many nodes a model needs, and how fast it would be."),
     "partition": ("router.cli.plan.partition", "Every way to part a cluster into groups of models."),
     "render": ("router.cli.plan.render", "The files that start a plan's groups, and the gateway's configuration."),
+    "inventory": ("router.cli.plan.inventory", "Machines asked what they are, and the cluster that they make."),
+    "doctor": ("router.cli.plan.doctor", "Whether machines and engines are what a plan takes them for."),
 }
 
 

@@ -35,7 +35,7 @@ def command(plan_file: Path, target: str, out: Path, image: str, catalog: Path, 
     Exit code 0, 1 where the plan cannot be rendered so, 2 on a mistake in a file or a name.
     """
     plan = reader.plan(plan_file)
-    files = render(plan, target, _models(plan, catalog), image=image)
+    files = render(plan, target, known(plan, catalog), image=image)
     for name, content in files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def command(plan_file: Path, target: str, out: Path, image: str, catalog: Path, 
     click.echo(_next(target, out), err=True)
 
 
-def _models(plan: Plan, catalog: Path) -> dict[str, Model]:
+def known(plan: Plan, catalog: Path) -> dict[str, Model]:
     """The models of the plan that the catalogue knows; the others are left to what the engine finds by itself."""
     found: dict[str, Model] = {}
     for group in plan.groups:
