@@ -23,6 +23,7 @@ from evals.asking import Answer, Asker, Failed, Stopped, client, read_answer
 from evals.cases import LEAST_ROWS, BadData, Table, texts
 from evals.console import progress, say
 from evals.journal import Journal
+from router.judging import questions
 
 _FAILED_IN_A_ROW = 10  # rows; then something is wrong with more than a row
 _JUDGE_TOKENS = 1024  # a model that thinks first needs more than its one letter
@@ -190,10 +191,10 @@ class Run:
         reference = self.references[row] if self.references is not None else None
         points, tokens = 0.0, [0, 0]
         for first, second, strong_second in ((weak, strong, True), (strong, weak, False)):
-            messages = judges.comparison(self.prompts[row], first, second, reference)
+            messages = questions.comparison(self.prompts[row], first, second, reference)
             asked = sum(len(m["content"]) for m in messages)
             reply = read_answer(row, model, await asker.ask(model, messages, {"max_tokens": _JUDGE_TOKENS}), asked)
-            given = judges.second_better(reply.text)
+            given = questions.second_better(reply.text)
             if given is None:
                 raise Failed("the judge gave no verdict")
             points += given if strong_second else 1.0 - given

@@ -216,6 +216,23 @@ class Hedge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
+    """A share of the answered requests is put to the other group too, and the two answers are compared."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = _STRICT
+    share: float
+    near_share: float | None = None  # the share near an edge of the score; None = the same
+    within: float = 0.1  # how near: distance of the score from the edge
+    budget_per_day: int = 500  # comparisons; days are those of UTC
+    group: str | None = None  # the group of the model that judges
+    checker: Literal["same_answer", "well_formed"] | None = None
+    calibration: str | None = None  # a file of labelled pairs of answers
+    when: When | None = None  # which requests may be judged
+    idle: int | None = None  # only while the group to be asked has fewer requests in flight
+    precision: float = 0.02  # half the width that the interval is to have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Ordered routes plus a default, chosen by the model name the client asked for."""
 
@@ -233,6 +250,7 @@ class Policy:
     explore: Explore | None = None
     canary: Canary | None = None
     hedge: Hedge | None = None
+    judge: Judge | None = None
     examples: tuple[Example, ...] = ()
     order: tuple[str, ...] = ()  # groups from smallest to largest; empty = as the bands name them
 

@@ -115,6 +115,13 @@ class Carried(Struct, frozen=True, kw_only=True, gc=False):
     makers: Mapping[str, str]
 
 
+class Chosen(Struct, frozen=True, kw_only=True, gc=False):
+    """A request whose answer is to be judged: the chance that it had, and the mean chance as of it."""
+
+    propensity: float
+    rate: float
+
+
 class Flight:
     """One request. Fields are set in the order of the request's life."""
 
@@ -148,6 +155,7 @@ class Flight:
     listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
     checked: Checked | None = None  # what it found
     place: Place | None = None  # in the group that works on it, where some group has a limit
+    chosen: Chosen | None = None  # its answer is to be judged, once the client has it
     settled = True  # who answers is known: not while a cascade's first answer is held back
     tries = 0  # attempts that began
     target: Target | None = None

@@ -105,6 +105,8 @@ class Metrics:
         self._thresholds: dict[tuple[str, str], float] = {}
         self._quality: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._samples: dict[tuple[str, str], int] = {}
+        self._unjudged: dict[tuple[str, str], int] = {}
+        self._judging_cost: dict[tuple[str], float] = {}
         self._canaries: dict[tuple[str, str], float] = {}
         self._canary_differences: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._counts: dict[CountName, Callable[[], int]] = {}
@@ -187,13 +189,23 @@ class Metrics:
         self._canary_differences[_known(policy, self._names.policies), measure] = (worse, low, high)
 
     def quality(self, policy: str, route: str, difference: float, low: float, high: float) -> None:
-        """Estimated quality of what the small group served minus the large group's, with its interval."""
+        """Estimated quality of what was answered minus the large group's answers, with its interval."""
         key = (_known(policy, self._names.policies), _known(route, self._names.routes))
         self._quality[key] = (difference, low, high)
 
     def quality_sample(self, policy: str, verdict: Verdict) -> None:
         key = (_known(policy, self._names.policies), _known(verdict, frozenset(get_args(Verdict))))
         self._samples[key] = self._samples.get(key, 0) + 1
+
+    def quality_dropped(self, policy: str, reason: str) -> None:
+        """An answer that was to be judged and was not."""
+        key = (_known(policy, self._names.policies), reason)
+        self._unjudged[key] = self._unjudged.get(key, 0) + 1
+
+    def judging_cost(self, policy: str, dollars: float) -> None:
+        """What asking the other group and the judge has cost; in no other sum."""
+        key = (_known(policy, self._names.policies),)
+        self._judging_cost[key] = self._judging_cost.get(key, 0.0) + dollars
 
     def config(self, generation: int, ok: bool, current: Config | None = None) -> None:
         """A load of the configuration: its result, and the new snapshot when it was taken.
@@ -351,8 +363,12 @@ class Metrics:
             yield _gauge(f"canary_difference{suffix}", "By how much a canary is worse", ("policy", "measure"), worse)
         for place, suffix in enumerate(("", "_low", "_high")):
             values = {key: value[place] for key, value in list(self._quality.items())}
-            yield _gauge(f"quality_difference{suffix}", "Small group minus large group", ("policy", "route"), values)
+            yield _gauge(
+                f"quality_difference{suffix}", "Answers given minus the large group's", ("policy", "route"), values
+            )
         yield _counter("quality_samples", "Answers compared", ("policy", "verdict"), self._samples)
+        yield _counter("quality_dropped", "Answers chosen and not compared", ("policy", "reason"), self._unjudged)
+        yield _counter("judging_dollars", "Cost of comparing answers", ("policy",), self._judging_cost)
         yield _gauge("config_generation", "Configurations taken since the start", (), {(): self._generation})
         yield _gauge("config_reload_ok", "0 when the last change was refused", (), {(): self._reload_ok})
         for name, read in self._counts.items():

@@ -134,6 +134,7 @@ def _holder(config: Config, policy: Policy, deployment: str) -> str | None:
 def named_headers(config: Config) -> frozenset[str]:
     """Lower-case names of the request headers that some condition reads; ask once per configuration."""
     whens = [r.when for p in config.policies.values() for r in p.routes if r.when is not None]
+    whens += [p.judge.when for p in config.policies.values() if p.judge is not None and p.judge.when is not None]
     return frozenset(name.lower() for when in whens for part in _parts(when) for name in part.headers or {})
 
 

@@ -35,6 +35,7 @@ from router.errors import (
 from router.exchange import Exchange, Headers
 from router.flight import NOTHING, Flight, Snapshot
 from router.health import Health
+from router.judging.shadow import Judging
 from router.keys import Grant, permit
 from router.limits import Limits
 from router.metrics import Metrics
@@ -97,6 +98,9 @@ class Service:
         self._relay = Relay(health, metrics)
         self._clock = LocalClock()
         self._ticker = Ticker()
+        steered = self.steering.judged
+        self.judging = Judging(self._relay, self._ticker, health, self.admission, metrics, steered)
+        self.judging.use(snapshot)
         self._verifier = Verifier(self._relay, health, self._ticker, self._score)
         self._loop = asyncio.get_running_loop()
 
@@ -117,6 +121,8 @@ class Service:
             else:
                 flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
             await self.decide(flight)
+            if self.judging.on:
+                self.judging.choose(flight)
             if self.admission.gates:
                 await self._admit(flight)
             flight.forwarded = forwarded(caller.headers)
@@ -352,6 +358,8 @@ class Service:
         self.steering.observe(written)
         if self.trials.of:
             self.trials.observe(written)
+        if flight.chosen is not None:
+            self.judging.answered(flight, written)
         self.recorder.write(written)
         logs.request(written)
 

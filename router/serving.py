@@ -129,6 +129,15 @@ class Gateway:
         limits = Limits(limiter, self.metrics.limited)
         parts = (snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
         self.service = Service(*parts, limits)
+        worker = self.options.worker
+        self.judging = self.service.judging
+        self.judging.outlive(
+            self.recorder.sample,
+            self.recorder.reader,
+            folder,
+            workers=self.options.workers,
+            first=worker is None or worker.number == 0,
+        )
         self.metrics.config(snapshot.generation, ok=True)
         self.health.use(config)
         self.reports.use(config)
@@ -184,6 +193,7 @@ class Gateway:
             if config.store != old.config.store and self.options.redis is None:
                 log.warning("`store` is another one now: that takes a restart")
             self.service.snapshot = new
+            self.service.judging.use(new)
             self.health.use(config)
             self.service.admission.use(config)
             self.reports.use(config)
@@ -221,6 +231,7 @@ class Gateway:
             both.create_task(policy_files.watch(self.options.config, self.reload))
             both.create_task(self._steer())
             both.create_task(self._meet())
+            both.create_task(self.judging.run())
 
     async def _meet(self) -> None:
         """Tell the replicas that share the store of this one's load and cooldowns, and take theirs."""
@@ -258,6 +269,7 @@ class Gateway:
     async def close(self) -> None:
         for task in self._retiring:
             task.cancel()
+        await self.judging.aclose()
         await self.reports.aclose()
         await snapshots.close(self.snapshot)
         await self.service.store.aclose()
@@ -344,6 +356,7 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
     log.info("draining: no new work after %g s, streams may finish for %g s", options.pre_stop_s, options.drain_s)
     watching.cancel()
     getting_ready.cancel()
+    await gateway.judging.aclose()
     await asyncio.sleep(options.pre_stop_s if stopping.is_set() else 0)
     front.should_exit = True
     await serving[0]

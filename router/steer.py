@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist, fmean, stdev
+from statistics import fmean
 from typing import Literal
 
 from msgspec import Struct
@@ -31,7 +31,7 @@ RISE = 0.02  # of the score, where only comparisons of answers say that it may r
 REPAID = 1.0  # of what the window spent beyond the limit, or left; with half, blocks miss by half as much again
 AROUND = 0.2  # of the score: the bounds where the operator gives none
 _GAP = 1e-3  # a band keeps at least this much of the score
-_ONE_SIDED = NormalDist().inv_cdf(0.95)
+_MISTAKEN = 0.05  # chance that the loss is above what is called its most, at any look
 
 
 class Rule(Struct, frozen=True, kw_only=True):
@@ -59,6 +59,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
     score: float  # the difficulty that the scorer gave
     loss: float  # quality of the large group's answer minus that of the one compared, -1 to 1
+    weight: float = 1.0  # requests that it stands for, relative to the mean
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -201,13 +202,18 @@ def _by_quality(rule: Rule, at: float, window: Sequence[Seen], judged: Sequence[
 
 
 def _loss(at: float, scores: Sequence[float], judged: Sequence[Judged]) -> tuple[float, float]:
-    """Mean loss over all requests with the threshold there, and the upper end of its 95% interval."""
-    losses = [one.loss for one in judged if one.score < at]
+    """Mean loss over all requests with the threshold there, and what it is at most: 95%, however often one looks."""
+    from router.quality.intervals import sequence  # numpy, which `check` does without
+
+    below = [one for one in judged if one.score < at]
     share = sum(1 for score in scores if score < at) / len(scores)
-    if not losses:
+    if not below:
         return 0.0, share
-    spread = stdev(losses) if len(losses) > 1 else 1.0
-    return share * fmean(losses), share * (fmean(losses) + _ONE_SIDED * spread / math.sqrt(len(losses)))
+    scale = len(below) / sum(one.weight for one in below)  # to a mean of 1 among these
+    losses = [one.loss * one.weight * scale for one in below]
+    bound = max(1.0, *(abs(loss) for loss in losses))
+    high = sequence(losses, -bound, bound, 2 * _MISTAKEN).high
+    return share * fmean(losses), share * min(1.0, high)
 
 
 # --- the move --------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -34,7 +34,7 @@ class _Watched:
         self.rules = rules
         self.large = large
         self.seen: deque[steer.Seen] = deque(maxlen=steer.WINDOW)
-        self.judged: dict[str, deque[steer.Judged]] = {rule.route: deque(maxlen=steer.WINDOW) for rule in rules}
+        self.judged: dict[str, tuple[steer.Judged, ...]] = {rule.route: () for rule in rules}
         self.fresh = 0  # records since the last look
 
 
@@ -86,11 +86,11 @@ class Steering:
             watched.seen.append(one)
             watched.fresh += 1
 
-    def judged(self, policy: str, route: str, judged: steer.Judged) -> None:
-        """An answer of the smaller group was compared with the large group's."""
+    def judged(self, policy: str, route: str, judged: Sequence[steer.Judged]) -> None:
+        """All that is known of the route's answers beside the large group's, oldest first."""
         watched = self._watched.get(policy)
         if watched is not None and route in watched.judged:
-            watched.judged[route].append(judged)
+            watched.judged[route] = tuple(judged[-steer.WINDOW :])
 
     def look(self) -> list[Change]:
         """Move what should move; the moves made."""
@@ -102,7 +102,7 @@ class Steering:
             window = tuple(watched.seen)
             for rule in watched.rules:
                 here = self._standing[rule.policy, rule.route]
-                step = steer.step(rule, here.at, window, tuple(watched.judged[rule.route]))
+                step = steer.step(rule, here.at, window, watched.judged[rule.route])
                 here.how, here.reason = step.how, step.reason
                 if step.how == "moves":
                     made.append(self._move(here, step))

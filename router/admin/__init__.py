@@ -152,7 +152,9 @@ class Endpoints:
 
     async def quality(self) -> dict[str, Any]:
         """Estimated quality of the small groups against the large ones."""
-        return views.quality()
+        state = self._state
+        found = await state.judging.found()
+        return views.quality(state, found)
 
     async def drain(self, name: str) -> dict[str, Any]:
         """Send nothing new to a deployment; what it is answering goes on."""

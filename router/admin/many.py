@@ -181,9 +181,23 @@ def _requests(answers: list[Any]) -> Any:
     }
 
 
+def _quality(answers: list[Any]) -> Any:
+    """Samples are shared through the records database: whoever has heard of most knows best. What each worker has
+    drawn, dropped and paid is added."""
+    shown = json.loads(json.dumps(max(answers, key=lambda answer: answer["samples"])))
+    for policy in shown["policies"]:
+        each = [p["sampling"] for a in answers for p in a["policies"] if p["policy"] == policy["policy"]]
+        whole = policy["sampling"]
+        for name in ("today", "might", "judged", "cost"):
+            whole[name] = sum(one[name] for one in each)
+        whole["dropped"] = {why: sum(one["dropped"][why] for one in each) for why in whole["dropped"]}
+    return shown
+
+
 JOINED: Mapping[str, Callable[[list[Any]], Any]] = {
     "/admin/config": _config,
     "/admin/reload": _reload,
     "/admin/groups": _groups,
     "/admin/requests": _requests,
+    "/admin/quality": _quality,
 }

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from router.flight import Snapshot
 from router.health import Health
+from router.judging.shadow import Judging
 from router.metrics import Metrics
 from router.records import SqlRecorder
 from router.seams import Presence
@@ -30,6 +31,7 @@ class AdminState(Protocol):
     steering: Steering
     trials: Trials
     service: Service
+    judging: Judging
 
     @property
     def directory(self) -> Path:

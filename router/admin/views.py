@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
+
 from router import __version__, explain
 from router.admin.state import AdminState
 from router.config import Config, Deployment, Price
 from router.errors import PointsmanError
+from router.judging.ledger import Found
+from router.judging.shadow import DROPPED
 from router.policy import select
 from router.types import Load, Record
 
@@ -135,7 +139,44 @@ def explained(current: Config, of: Record) -> dict[str, Any] | None:
     }
 
 
-def quality() -> dict[str, Any]:
-    """Nothing is claimed without evidence: no answers have been compared yet."""
-    note = "No samples yet: no answers of the small groups have been compared with those of the large ones."
-    return {"samples": 0, "policies": [], "note": note}
+def quality(state: AdminState, found: Sequence[Found]) -> dict[str, Any]:
+    """What the judged answers of each policy say. Nothing is claimed without evidence."""
+    note = None
+    if not found:
+        note = "No policy has `judge`: no answers of the small groups are compared with those of the large ones."
+    elif not any(one.estimates[0].n for one in found):
+        note = "No samples yet: answers are compared after they were given, a share of them."
+    return {
+        "samples": sum(one.estimates[0].n for one in found),
+        "policies": [_judged(state, one) for one in found],
+        "note": note,
+    }
+
+
+def _judged(state: AdminState, found: Found) -> dict[str, Any]:
+    policy = state.snapshot.config.policies[found.policy]
+    count, measured = state.judging.count(found.policy), state.judging.measured.get(found.policy)
+    judge = policy.judge
+    error = measured.correction if measured is not None else None
+    return {
+        "policy": found.policy,
+        "precision": judge.precision if judge is not None else None,
+        "judge": {
+            "group": judge.group if judge is not None else None,
+            "checker": judge.checker if judge is not None else None,
+            "labelled_pairs": measured.pairs if measured is not None else 0,
+            "agreement": error.agreement if error is not None else None,
+            "worth": dict(error.worth) if error is not None else None,
+            "why_uncorrected": measured.why if measured is not None else None,
+        },
+        "sampling": {
+            "share": judge.share if judge is not None else None,
+            "budget_per_day": judge.budget_per_day if judge is not None else None,
+            "today": count.today,
+            "might": count.might,
+            "judged": count.judged,
+            "dropped": {why: count.dropped[why] for why in DROPPED},
+            "cost": count.cost,
+        },
+        "estimates": [msgspec.to_builtins(one) for one in found.estimates],
+    }

@@ -34,6 +34,7 @@ from router.config import (
 from router.errors import Mistake
 from router.policy import chain_of
 from router.policy_files.conditions import check_when, implies
+from router.policy_files.judges import check_judge, unread
 from router.policy_files.options import SCORERS, UPSTREAMS, check_options
 from router.policy_files.positions import Document, Path
 from router.policy_files.shapes import items, mapping
@@ -90,15 +91,19 @@ def check_policy(document: Document, policy: Policy) -> Iterator[Mistake]:
         yield from _check_target(document, policy, policy.target)
     if policy.canary is not None:
         yield from _check_canary(document, policy.canary)
+    if policy.judge is not None:
+        yield from check_judge(document, policy, policy.judge)
     if policy.explore is not None:
         yield from _check_explore(document, policy, policy.explore)
 
 
 def warnings(document: Document, policy: Policy) -> Iterator[Mistake]:
     """What is allowed and yet likely not what was meant."""
-    if policy.target is not None and policy.target.quality_loss is not None:
-        message = "needs judged answers, and no judge is built yet: the threshold stays as written"
+    if policy.target is not None and policy.target.quality_loss is not None and not (policy.judge or policy.explore):
+        message = "needs judged answers: without judge, or explore and feedback, the threshold stays as written"
         yield document.mistake(("target", "quality_loss"), message, at_key=True)
+    if policy.judge is not None:
+        yield from unread(document, policy.judge)
     for index, route in enumerate(policy.routes):
         yield from _misspelt(document, ("routes", index, "set"), route.set)
         for number, band in enumerate(route.score.bands if route.score is not None else ()):

@@ -194,6 +194,7 @@ def _group_names(data: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
         yield ("fallback", name), name
         for index, other in enumerate(items(others)):
             yield ("fallback", name, index), other
+    yield ("judge", "group"), (mapping(data.get("judge")) or {}).get("group")
     for index, name in enumerate(items(data.get("order"))):
         yield ("order", index), name
     for index, one in enumerate(items(data.get("examples"))):

@@ -14,7 +14,7 @@ from typing import Final
 
 from router.config import Access, Config, Deployment, Group, Key, Policy, ScorerSpec, Tenant
 from router.errors import ConfigError, Mistake
-from router.policy_files import artifacts, checks, examples, references, shapes
+from router.policy_files import artifacts, checks, examples, judges, references, shapes
 from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, read_directory, whole_file
 from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
@@ -130,6 +130,7 @@ def _judge(
         if policy is not None:
             policies.append((document, policy))
             mistakes.extend(checks.check_policy(document, policy))
+            mistakes.extend(judges.check_arms(document, policy, groups, deployments))
             mistakes.extend(examples.check_examples(document, policy))
             warnings.extend(checks.warnings(document, policy))
     mistakes.extend(references.claimed_twice(policy_files))

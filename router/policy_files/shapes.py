@@ -83,6 +83,8 @@ def policy(document: Document) -> Shaped:
         data["examples"] = [_example(one, i, written, mistakes) for i, one in enumerate(items(data["examples"]))]
     if isinstance(data.get("routes"), list):
         data["routes"] = [_route(one) for one in items(data["routes"])]
+    if mapping(data.get("judge")) is not None:
+        data["judge"] = _route(data["judge"])
     return Shaped(data=data, written=written, mistakes=tuple(mistakes))
 
 

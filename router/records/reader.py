@@ -17,8 +17,9 @@ from sqlalchemy import ColumnElement, Connection, Engine, select, tuple_
 
 from router import record
 from router.errors import Overloaded
+from router.quality.estimates import Sample
 from router.records import summary
-from router.records.schema import feedback, records
+from router.records.schema import feedback, records, samples
 from router.records.sql import ERRORS, Feedback
 from router.types import Record
 
@@ -90,6 +91,14 @@ class SqlReader:
         return [
             Feedback(request_id=r.request_id, tenant=r.tenant, time=r.time, score=r.score, label=r.label) for r in rows
         ]
+
+    def samples(self, since: float = 0.0, limit: int = 20_000) -> list[Sample]:
+        """The newest judged requests from `since` (Unix seconds) on, oldest first."""
+        query = select(samples.c.sample).where(samples.c.time >= since)
+        query = query.order_by(samples.c.time.desc(), samples.c.id.desc()).limit(limit)
+        with self._connection() as connection:
+            found = [msgspec.json.decode(line, type=Sample) for line in connection.scalars(query)]
+        return found[::-1]
 
     @contextmanager
     def _connection(self) -> Generator[Connection, None, None]:

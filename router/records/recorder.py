@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine, exc
 
 from router.batch import Batcher
+from router.quality.estimates import Sample
 from router.records import sql
 from router.records.reader import SqlReader
 from router.records.retention import Retention, Sweep
@@ -77,11 +78,13 @@ class SqlRecorder:
         self._clock = clock
         self._ready = False
         self._failing = False
-        self._batcher = Batcher[Record | Feedback](
+        self._insert_samples = sql.insert_samples(self._engine)
+        self._batcher = Batcher[Record | Feedback | Sample](
             "records", self._drain, limit=limit, linger_s=linger_s, idle=self._chores, idle_s=30.0
         )
         self.write: Callable[[Record], None] = self._batcher.put
         self.feedback: Callable[[Feedback], None] = self._batcher.put
+        self.sample: Callable[[Sample], None] = self._batcher.put
         self._batcher.start()
 
     @property
@@ -104,12 +107,16 @@ class SqlRecorder:
 
     # --- in the thread -----------------------------------------------------------------------------------
 
-    def _drain(self, batch: list[Record | Feedback]) -> None:
+    def _drain(self, batch: list[Record | Feedback | Sample]) -> None:
         rows: list[tuple[tuple[Any, ...], Record]] = []
+        judged: list[tuple[Any, ...]] = []
         opinions: dict[tuple[str, str], tuple[Any, ...]] = {}  # one statement must not touch a row twice
         for item in batch:
             if isinstance(item, Feedback):
                 opinions[item.request_id, item.tenant] = sql.feedback_row(item)
+                continue
+            if isinstance(item, Sample):
+                judged.append(sql.sample_row(item))
                 continue
             try:
                 rows.append((sql.row(item), item))
@@ -117,6 +124,8 @@ class SqlRecorder:
                 self._lose(1, error)
         if rows:
             self.written += self._write(self._insert_records, rows)
+        if judged:
+            self._write(self._insert_samples, judged)
         if opinions:
             self._write(self._upsert_feedback, list(opinions.values()))
 

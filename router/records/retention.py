@@ -9,7 +9,7 @@ from msgspec import Struct
 from sqlalchemy import Connection, Engine, delete, func, select, text
 
 from router.records.rollups import COARSE_S, FINE_S
-from router.records.schema import feedback, measures, records, traffic
+from router.records.schema import feedback, measures, records, samples, traffic
 
 _STEP_ROWS = 2_000  # about 20 ms of SQLite
 _SLACK = 0.9  # a size limit is undercut by a tenth, not to sweep again at once
@@ -50,6 +50,7 @@ class Sweep:
         with self._engine.begin() as connection:
             gone = connection.execute(delete(records).where(records.c.id.in_(oldest.scalar_subquery()))).rowcount
             connection.execute(delete(feedback).where(feedback.c.time < self._before))
+            connection.execute(delete(samples).where(samples.c.time < self._before))
         if gone < _STEP_ROWS:
             self._before = None
             self._give_back()

@@ -65,6 +65,17 @@ feedback = Table(
     Column("label", Text),
 )
 
+# Answers judged beside the traffic (judging).
+samples = Table(
+    "samples",
+    metadata,
+    Column("id", String(128), primary_key=True),  # of the request
+    Column("time", Double, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("sample", Text, nullable=False),  # the whole sample as JSON
+    Index("samples_time", "time", "id"),
+)
+
 # Sums of records, for pages that look at many (rollups). "" stands for what a record does not have.
 traffic = Table(
     "traffic",

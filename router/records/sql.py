@@ -13,12 +13,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection, Engine, Table, create_engine, event, exc, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 
 from router import record
-from router.records.schema import feedback, metadata, migrate, records
+from router.quality.estimates import Sample
+from router.records.schema import feedback, metadata, migrate, records, samples
 from router.types import Abstain, Record
 
 __all__ = ["Feedback", "feedback", "metadata", "records"]
@@ -77,6 +79,10 @@ def feedback_row(of: Feedback) -> tuple[Any, ...]:
     return (of.request_id, of.tenant, of.time, of.score, of.label)
 
 
+def sample_row(of: Sample) -> tuple[Any, ...]:
+    return (of.id, of.time, of.policy, msgspec.json.encode(of).decode())
+
+
 _TOGETHER = 50  # rows of one statement; SQLite's oldest limit is 999 parameters
 
 
@@ -109,6 +115,11 @@ class Statement:
 def insert_records(engine: Engine) -> Statement:
     """One row a record; a row that is there already stays, so that a batch may be written again."""
     return Statement(engine, insert_into(engine, records).on_conflict_do_nothing(), records)
+
+
+def insert_samples(engine: Engine) -> Statement:
+    """One row a judged request; the first verdict stays."""
+    return Statement(engine, insert_into(engine, samples).on_conflict_do_nothing(), samples)
 
 
 def upsert_feedback(engine: Engine) -> Statement:

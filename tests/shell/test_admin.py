@@ -52,6 +52,13 @@ class Snapshot:
         self.config, self.generation = config, generation
 
 
+class Unjudged:
+    """No policy has `judge`; what is shown of one that has, `test_judging` tells."""
+
+    async def found(self) -> list[Any]:
+        return []
+
+
 class Gateway:
     """As much of a gateway as the admin port asks for; the parts are the real ones."""
 
@@ -67,6 +74,7 @@ class Gateway:
         self.health = Health()
         self.steering = Steering(self.metrics, Changes(None))
         self.trials = Trials(self.metrics, Changes(None))
+        self.judging = Unjudged()
         url = f"sqlite:///{folder / 'records.sqlite3'}"
         self.recorder = SqlRecorder(url, linger_s=0.01, clock=lambda: 1000.0)
         self.recorder.flush()
@@ -233,7 +241,7 @@ async def test_requests_are_counted_by_route_and_group_with_cost_and_savings(
 async def test_quality_claims_nothing_without_samples(client: httpx.AsyncClient):
     shown = (await client.get("/admin/quality")).json()
     assert (shown["samples"], shown["policies"]) == (0, [])
-    assert "No samples yet" in shown["note"]
+    assert "No policy has `judge`" in shown["note"]
 
 
 async def test_metrics_are_prometheus_text_with_the_recorders_counts(gateway: Gateway, client: httpx.AsyncClient):

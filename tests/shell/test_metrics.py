@@ -41,6 +41,8 @@ CONTRACT = {
     "pointsman_quality_difference_low": {"policy", "route"},
     "pointsman_quality_difference_high": {"policy", "route"},
     "pointsman_quality_samples": {"policy", "verdict"},
+    "pointsman_quality_dropped": {"policy", "reason"},
+    "pointsman_judging_dollars": {"policy"},
     "pointsman_config_generation": set(),
     "pointsman_config_reload_ok": set(),
 }
@@ -110,6 +112,8 @@ def used() -> Metrics:
     metrics.canary_difference("default", "error_rate", 0.01, -0.02, 0.03)
     metrics.quality("default", "difficulty", -0.01, -0.03, 0.01)
     metrics.quality_sample("default", "same")
+    metrics.quality_dropped("default", "busy")
+    metrics.judging_cost("default", 0.5)
     metrics.config(2, True)
     return metrics
 

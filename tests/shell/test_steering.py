@@ -153,9 +153,10 @@ def test_judged_answers_move_a_quality_target() -> None:
         steering.observe(decided(n / 300))
     assert steering.look() == []
     assert "judged" in steering.view()[0]["reason"]
+    compared = [Judged(score=n / 200, loss=0.3) for n in range(100)]
+    steering.judged("p", "d", compared)
+    steering.judged("p", "other", compared)
     for n in range(100):
-        steering.judged("p", "d", Judged(score=n / 200, loss=0.3))
-        steering.judged("p", "other", Judged(score=n / 200, loss=0.3))
         steering.observe(decided(n / 100))
     (change,) = steering.look()
     assert change.now == pytest.approx(0.45)
