@@ -43,7 +43,7 @@ def test_check_prints_every_mistake_at_its_place_and_exits_1(tmp_path: Path) -> 
     assert result.stdout.splitlines() == [
         f"{folder}/default.yaml:5:1: rotues: unknown key 'rotues'; did you mean 'routes'?",
         f"{folder}/default.yaml:6:1: zz: unknown key 'zz'; known: name, models, default, routes, pin, fallback, "
-        "allow_deployments, priority, record_prompts, target, explore, canary, judge, examples, order",
+        "allow_deployments, priority, record_prompts, target, explore, canary, hedge, judge, examples, order",
     ]
     assert result.stderr == "2 mistakes; nothing of this would be put in force\n"
 

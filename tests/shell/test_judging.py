@@ -208,10 +208,10 @@ async def test_a_target_on_quality_moves_by_judged_answers(tmp_path: Path) -> No
     async with Servers(chat("cheap words"), chat("dear words"), wants("dear")) as servers:
         policy = judged("group: judge, budget_per_day: 10000", share=0.3) + target
         async with running(tmp_path, servers.yaml, policy) as rig:
-            for start in range(0, 260, 20):
+            for start in range(0, 2000, 20):
                 await asyncio.gather(*(rig.ask(f"q {n}", score=(n % 100) / 100) for n in range(start, start + 20)))
-            await quality(rig, 40)
-            await until(lambda: rig.gateway.steering.view()[0]["at"] < 0.5 or rig.gateway.steering.look())
+                if rig.gateway.steering.view()[0]["at"] < 0.5:
+                    break
             (told,) = rig.gateway.steering.view()
             assert told["at"] < 0.5
             assert "quality loss" in told["reason"]
