@@ -77,7 +77,10 @@ async def test_a_model_that_a_server_does_not_have_is_told_with_those_that_it_ha
         found = await look(tmp_path, config)
     one = found["deployment small-a"]
     assert (one.level, one.found) == ("fail", f"127.0.0.1:{small.port} does not serve qwen3:80b")
-    assert one.todo == "correct `model` in groups.yaml; it serves llama3.2:1b, nomic-embed-text, qwen3:8b"
+    assert (
+        one.todo
+        == "correct `model` in groups.yaml; it serves gemma3:latest, llama3.2:1b, nomic-embed-text:latest, qwen3:8b"
+    )
 
 
 async def test_a_key_that_is_missing_or_wrong_is_told_and_never_shown(tmp_path: Path) -> None:

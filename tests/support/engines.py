@@ -40,7 +40,10 @@ def _tag(name: str, size: str, family: str = "llama") -> dict[str, Any]:
 
 # docs.ollama.com/api/tags
 OLLAMA = {
-    "/v1/models": listing({"id": "llama3.2:1b"}, {"id": "qwen3:8b"}, {"id": "nomic-embed-text"}, owner="library"),
+    "/v1/models": listing(
+        *({"id": name} for name in ("llama3.2:1b", "qwen3:8b", "nomic-embed-text:latest", "gemma3:latest")),
+        owner="library",
+    ),
     "/api/tags": {
         "models": [
             _tag("llama3.2:1b", "1.2B"),
