@@ -17,9 +17,19 @@ from starlette.exceptions import HTTPException
 
 from router import __version__, catalogue, counting
 from router.encodings import decoded
-from router.errors import Cancelled, NotFound, Overloaded, PointsmanError, TooLarge, Unauthorized, WrongMethod
+from router.errors import (
+    Cancelled,
+    ForeignPage,
+    NotFound,
+    Overloaded,
+    PointsmanError,
+    TooLarge,
+    Unauthorized,
+    WrongMethod,
+)
 from router.exchange import PING, AsgiExchange, Exchange, Receive, Send, single_headers
 from router.front import Direct
+from router.hosts import refuse_strangers
 from router.keys import Grant, Ring, known
 from router.seams import Codec
 from router.service import FORWARDED, Service, error_headers
@@ -52,6 +62,7 @@ _FORWARDED = frozenset(name.encode() for name in FORWARDED)
 
 # Those that ask whether the gateway lives have no key; every other path has to be asked for with one.
 OPEN = frozenset(("/healthz", "/readyz"))
+UNCOUNTED = (Unauthorized, ForeignPage)  # what is no request of a caller's
 
 Scope = MutableMapping[str, Any]
 
@@ -59,10 +70,11 @@ Scope = MutableMapping[str, Any]
 class App:
     """The ASGI application of the data port."""
 
-    def __init__(self, service: Service, rest: Any, *, body_limit: int = BODY_LIMIT) -> None:
+    def __init__(self, service: Service, rest: Any, *, body_limit: int = BODY_LIMIT, local: bool = False) -> None:
         self.service = service
         self._rest = rest
         self._limit = body_limit
+        self._local = local  # without keys, only this machine's own programs and pages may ask
         self._bodies = 0  # bytes of bodies in flight
         self.unauthorized = 0
         self.hot = {path.encode(): (dialect, PINGS.get(dialect, PING)) for path, dialect in PATHS.items()}
@@ -70,6 +82,8 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             path: str = scope["path"]
+            if b"%" in scope["raw_path"] and not scope["raw_path"].startswith(b"/v1/models/"):
+                path = scope["path"] = scope["raw_path"].decode("latin-1")  # of which there is none
             if path.endswith("/") and path != "/":
                 path = path.removesuffix("/")
                 scope = {**scope, "path": path}
@@ -78,26 +92,32 @@ class App:
                 if dialect is not None and dialect in CODECS:
                     await self._infer(dialect, scope, receive, send)
                     return
-            if (ring := self.service.snapshot.ring) is not None and path not in OPEN:
-                grant = await self._let_in(ring, scope, receive, send)
-                if grant is None:
+            ring = self.service.snapshot.ring
+            if path not in OPEN and (ring is not None or self._local):
+                try:
+                    grant = await self._let_in(ring, scope)
+                except PointsmanError as error:
+                    await self._keep_out(error, scope, receive, send)
                     return
                 scope = {**scope, "grant": grant}
         await self._rest(scope, receive, send)
 
-    async def _let_in(self, ring: Ring, scope: Scope, receive: Receive, send: Send) -> Grant | None:
-        """The grant of a request that asks no model; None where it may not come in, and has been told so."""
-        request_id = new_id()
-        try:
-            grant = ring.grant(single_headers(scope["headers"]), time())
-            await self.service.limits.knock(grant, request_id)
-        except PointsmanError as error:
-            self.unauthorized += isinstance(error, Unauthorized)
-            own = [(b"x-pointsman-request-id", request_id.encode())]
-            body = _shape(scope).error(error, request_id)
-            await AsgiExchange(receive, send).answer(error.status, error_headers(error) + own, body)
+    async def _let_in(self, ring: Ring | None, scope: Scope) -> Grant | None:
+        """The grant of a request that asks no model. Raises where it may not come in."""
+        headers = single_headers(scope["headers"])
+        if ring is None:
+            refuse_strangers(headers)
             return None
+        grant = ring.grant(headers, time())
+        await self.service.limits.knock(grant, new_id())
         return grant
+
+    async def _keep_out(self, error: PointsmanError, scope: Scope, receive: Receive, send: Send) -> None:
+        self.unauthorized += isinstance(error, UNCOUNTED)
+        request_id = new_id()
+        own = [(b"x-pointsman-request-id", request_id.encode())]
+        body = _shape(scope).error(error, request_id)
+        await AsgiExchange(receive, send).answer(error.status, error_headers(error) + own, body)
 
     async def direct(self, dialect: Dialect, headers: Mapping[bytes, bytes], exchange: Direct) -> None:
         """`front.Hot`: the requests that need nothing of ASGI, which are nearly all."""
@@ -113,6 +133,8 @@ class App:
             self._refuse_too_many()
             if (ring := self.service.snapshot.ring) is not None:
                 caller = known(caller, ring.grant(headers, time()))
+            elif self._local:
+                refuse_strangers(headers)
             if self.service.admission.all:
                 self.service.admission.refuse_any(caller.tenant)
             await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
@@ -132,6 +154,8 @@ class App:
             headers = single_headers(scope["headers"])
             if (ring := self.service.snapshot.ring) is not None:  # before a byte of the body is read
                 grant = ring.grant(headers, time())
+            elif self._local:
+                refuse_strangers(headers)
             self._refuse_too_many()
             if self.service.admission.all:
                 self.service.admission.refuse_any("" if grant is None else known(caller, grant).tenant)
@@ -162,7 +186,7 @@ class App:
         if not exchange.started and not exchange.left:
             own = [(b"x-pointsman-request-id", caller.id.encode())]
             await exchange.answer(error.status, error_headers(error) + own, CODECS[dialect].error(error, caller.id))
-        if isinstance(error, Unauthorized):  # counted, and no more: strangers could push all records out
+        if isinstance(error, UNCOUNTED):  # counted, and no more: strangers could push all records out
             self.unauthorized += 1
             return
         self.service.refuse(dialect, caller, error, started)

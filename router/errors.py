@@ -8,6 +8,7 @@ PointsmanError
 │   ├── StateGone 400           what the request continues is kept nowhere that is known
 │   └── ContextTooLong 400
 ├── Unauthorized 401
+├── ForeignPage 403             of a browser, whose address lets it in and whose page does not
 ├── NotFound 404                a path or an id
 ├── WrongMethod 405             a path that takes another method
 ├── ConfigError                 the operator's files; carries every mistake at its place
@@ -81,6 +82,12 @@ class Unauthorized(PointsmanError):
     status = 401
     code = "invalid_api_key"
     type = "authentication_error"
+
+
+class ForeignPage(PointsmanError):
+    status = 403
+    code = "foreign_page"
+    type = "permission_error"
 
 
 class NotFound(PointsmanError):

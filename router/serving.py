@@ -25,7 +25,6 @@ import uvloop
 from msgspec import Struct
 
 from router import admin, history, logs, policy_files, records, snapshots, state, store
-from router.admin.gate import is_loopback
 from router.app import App, rest
 from router.changes import Changes
 from router.config import Config
@@ -33,6 +32,7 @@ from router.errors import ConfigError, Mistake
 from router.flight import Snapshot
 from router.front import Front, tick
 from router.health import Health
+from router.hosts import is_loopback
 from router.limits import Limits
 from router.listening import announce, bind
 from router.metrics import Metrics
@@ -145,6 +145,11 @@ class Gateway:
         await self._keep("start")
 
     @property
+    def local(self) -> bool:
+        """Whether being on this machine lets in, where no keys do."""
+        return is_loopback(self.options.host) and not self.options.open_to_everyone
+
+    @property
     def snapshot(self) -> Snapshot:
         return self.service.snapshot
 
@@ -154,7 +159,6 @@ class Gateway:
         return self.options.config
 
     def waiting(self) -> dict[str, int]:
-        """Requests that wait for a place, by group."""
         return self.service.admission.waiting()
 
     def unready(self) -> str | None:
@@ -338,7 +342,7 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
         click.echo(error.message, err=True)
         await gateway.close()
         return 2
-    app = App(gateway.service, rest(gateway.service, gateway))
+    app = App(gateway.service, rest(gateway.service, gateway), local=gateway.local)
     gateway.metrics.count("unauthorized", lambda: app.unauthorized)
     front = listener(app, options.drain_s)
     stopping = asyncio.Event()

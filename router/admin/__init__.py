@@ -19,10 +19,11 @@ from starlette.exceptions import HTTPException
 
 from router import __version__, record
 from router.admin import trying, views
-from router.admin.gate import Gate, is_loopback
+from router.admin.gate import Gate
 from router.admin.page import page
 from router.admin.state import AdminState
 from router.errors import BadRequest, ConfigError, Mistake, NotFound, PointsmanError, WrongMethod
+from router.hosts import is_loopback
 from router.records import Feedback, Filter, instant
 
 __all__ = ["AdminState", "build"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import binascii
 import hmac
-import ipaddress
 import json
 from base64 import b64decode
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from hashlib import sha256
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from router.admin.page import page
+from router.hosts import is_loopback, without_port
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _SAME_SITE = (b"same-origin", b"none")
@@ -29,16 +29,6 @@ _HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address to listen on, or a Host header without its port, is this machine only."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class Gate:
@@ -77,7 +67,7 @@ class Gate:
         if self._token is not None:
             if not self._has_token(value for name, value in headers if name == b"authorization"):
                 return 401, "invalid_admin_token", "the admin port needs its token, as Bearer or as Basic password"
-        elif not is_loopback(_without_port(hosts[0])):
+        elif not is_loopback(without_port(hosts[0])):
             return 421, "wrong_host", "the admin port answers to 127.0.0.1, localhost and [::1] only"
         if scope["method"] not in _SAFE and _from_elsewhere(headers, hosts[0]):
             return 403, "cross_site", "a page of another site may not change anything here"
@@ -102,12 +92,6 @@ def _token(value: bytes) -> bytes:
         except binascii.Error:
             return b""
     return b""
-
-
-def _without_port(host: bytes) -> str:
-    text = host.decode("latin-1")
-    head, colon, port = text.rpartition(":")
-    return head if colon and port.isdigit() and (":" not in head or head.endswith("]")) else text
 
 
 def _from_elsewhere(headers: Iterable[tuple[bytes, bytes]], host: bytes) -> bool:

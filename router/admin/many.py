@@ -16,8 +16,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from router.admin import sums
-from router.admin.gate import Gate, is_loopback
+from router.admin.gate import Gate
 from router.errors import ConfigError, Mistake
+from router.hosts import is_loopback
 
 ANSWER_S = 10.0  # a reload loads local models
 PASSED_ON = frozenset(("content-type", "content-security-policy", "cache-control"))

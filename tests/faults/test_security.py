@@ -80,6 +80,81 @@ async def test_X04_no_odd_host_or_spelling_of_a_path_passes_by_the_key(tmp_path:
         assert a.visits == []
 
 
+PAGES = {  # what a browser sends for a page of these: Host, Origin
+    "another site's page": (b"127.0.0.1:%d", b"https://evil.example"),
+    "one whose name means 127.0.0.1 now": (b"evil.example:%d", b"http://evil.example:%d"),
+    "the same, where it only reads": (b"evil.example:%d", None),
+    "a name that begins as ours": (b"127.0.0.1.evil.example:%d", None),
+    "a name that ends as ours": (b"evil-localhost.example", None),
+    "a page of nowhere": (b"127.0.0.1:%d", b"null"),
+    "an origin that begins as ours": (b"localhost:%d", b"http://localhost.evil.example"),
+    "one with a name before an @": (b"127.0.0.1:%d", b"http://127.0.0.1@evil.example"),
+}
+OURS = {
+    "an SDK": (b"127.0.0.1:%d", None),
+    "a name of this machine": (b"localhost:%d", None),
+    "an address of six": (b"[::1]:%d", None),
+    "a page of this machine": (b"localhost:%d", b"http://localhost:3000"),
+    "the gateway's own page": (b"127.0.0.1:%d", b"http://127.0.0.1:%d"),
+    "an editor": (b"localhost:%d", b"vscode-webview://1a2b3c"),
+    "a container's name for it": (b"gateway:%d", None),
+}
+
+
+def as_page(port: int, host: bytes, origin: bytes | None, target: bytes = b"POST /v1/chat/completions") -> bytes:
+    def at(value: bytes) -> bytes:
+        return value % port if b"%d" in value else value
+
+    extra = b"" if origin is None else b"origin: %b\r\n" % at(origin)
+    head = b"%b HTTP/1.1\r\nhost: %b\r\n%bconnection: close\r\ncontent-length: %d\r\n\r\n"
+    return head % (target, at(host), extra, len(RAW)) + RAW
+
+
+async def test_X04_without_keys_no_strangers_page_may_ask_and_this_machines_programs_may(tmp_path: Path) -> None:
+    async with ScriptedServer(chat("hi")) as a, running(tmp_path, config(a)) as rig:
+        targets = (b"POST /v1/chat/completions", b"POST /v1/chat/completions/", b"POST /v1/decision", b"GET /v1/models")
+        for name, (host, origin) in PAGES.items():
+            for target in targets:
+                answer = await said(rig.port, as_page(rig.port, host, origin, target))
+                assert answer.startswith(b"HTTP/1.1 403 "), (name, target, answer[:200])
+                assert b'"code":"foreign_page"' in answer
+        assert a.visits == []
+        for name, (host, origin) in OURS.items():
+            answer = await said(rig.port, as_page(rig.port, host, origin))
+            assert answer.startswith(b"HTTP/1.1 200 "), (name, answer[:200])
+        lives = await said(rig.port, b"GET /readyz HTTP/1.1\r\nhost: probe.example\r\nconnection: close\r\n\r\n")
+        assert lives.startswith(b"HTTP/1.1 200 ")
+        assert len(await rig.records(len(OURS))) == len(OURS), "strangers leave no record"
+
+
+async def test_who_says_open_to_everyone_or_has_keys_is_asked_no_host(tmp_path: Path) -> None:
+    host, origin = b"router.example", b"https://app.example"
+    async with ScriptedServer(chat("hi")) as a:
+        async with running(tmp_path, config(a), open_to_everyone=True) as rig:
+            assert (await said(rig.port, as_page(rig.port, host, origin))).startswith(b"HTTP/1.1 200 ")
+        folder = tmp_path / "keyed"
+        folder.mkdir()
+        async with keyed(folder, config(a), {"ci": "tenant: acme"}) as rig:
+            reply = await rig.client.post(
+                "/v1/chat/completions", json=BODY, headers=bearer("ci") | {"host": "router.example"}
+            )
+            assert reply.status_code == 200
+
+
+async def test_a_path_is_served_as_it_is_spelt_and_in_no_other_spelling(tmp_path: Path) -> None:
+    spelt = ("/v1%2fchat/completions", "/v1/chat%2Fcompletions", "/v1/%63hat/completions", "/v1/chat/completions%00",
+             "/v1/chat/completions%20", "/%2fv1/chat/completions", "/v1%5cchat/completions", "/v1%2fdecision",
+             "/v1/x/%2e%2e/chat/completions", "/v1/x/../chat/completions", "//v1/chat/completions",
+             "/V1/chat/completions", "/v1/chat/completions;x")  # fmt: skip
+    async with ScriptedServer(chat("hi")) as a, running(tmp_path, config(a)) as rig:
+        for path in spelt:
+            for method in ("POST", "GET"):
+                answer = await said(rig.port, as_page(rig.port, b"127.0.0.1", None, f"{method} {path}".encode()))
+                assert answer.startswith(b"HTTP/1.1 404 "), (method, path, answer[:100])
+        assert a.visits == []
+        assert (await rig.client.get("/v1/models/%61uto")).status_code == 200, "names of models are quoted by some SDKs"
+
+
 # --- bytes -----------------------------------------------------------------------------------------------
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
