@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import chat, status
+from router.upstreams.scripts import Wait, chat, status
+from tests.support.keyed import bearer, keyed
 from tests.support.redis_server import RedisServer, line, redis_server
 from tests.support.rig import Rig, groups, running
 
@@ -82,6 +83,45 @@ async def test_two_gateways_share_cooldowns_and_know_each_others_configuration(
             async with httpx.AsyncClient(base_url=two.admin) as asking:
                 shown = (await asking.get("/admin/config")).json()
             assert [r["digest"] for r in shown["replicas"]] == [one.gateway.snapshot.config.digest]
+
+
+async def test_two_gateways_hold_a_key_to_its_limits_together(tmp_path: Path, server: RedisServer) -> None:
+    keys = {
+        "few": "tenant: acme, requests_per_minute: 4",
+        "one": "tenant: acme, concurrent: 1",
+        "large": "tenant: acme, quota: {large: 2}",
+    }
+    async with ScriptedServer(chat("fine")) as a, ScriptedServer(chat("fine")) as b:
+        yaml = groups({"a": a, "b": b}, {"small": ["a"], "large": ["b"]})
+        async with (
+            keyed(folder(tmp_path, "1"), yaml, keys, redis=server.url) as one,
+            keyed(folder(tmp_path, "2"), yaml, keys, redis=server.url) as two,
+        ):
+
+            async def ask(rig: Rig, key: str, score: float = 0.1) -> httpx.Response:
+                body = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
+                headers = bearer(key) | {"x-score": str(score)}
+                return await rig.client.post("/v1/chat/completions", json=body, headers=headers)
+
+            codes = [(await ask(rig, "few")).status_code for rig in (one, two, one, two, one, two)]
+            assert codes == [200] * 4 + [429] * 2
+            served = [(await ask(rig, "large", 0.9)).headers["x-pointsman-group"] for rig in (one, two, one, two)]
+            assert served == ["large", "large", "small", "small"]
+
+            a.script = lambda _: [Wait(30)]
+            before = len(a.visits)
+            held = asyncio.create_task(ask(one, "one"))
+            async with asyncio.timeout(20):
+                while len(a.visits) == before:
+                    await asyncio.sleep(0.01)
+            a.script = chat("fine")
+            refused = await ask(two, "one")
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            held.cancel()
+            await asyncio.gather(held, return_exceptions=True)
+            async with asyncio.timeout(20):
+                while (await ask(two, "one")).status_code != 200:
+                    await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("fault", ["down", "frozen", "wrong password", "slow"])

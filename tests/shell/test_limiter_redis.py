@@ -132,3 +132,35 @@ async def test_the_url_of_the_store_says_where_limits_are_counted(server: RedisS
     made = limiter(server.url)
     assert isinstance(made, RedisLimiter)
     await made.aclose()
+
+
+async def test_F22_a_slot_is_kept_while_its_request_runs_and_free_soon_after_its_gateway_died(
+    server: RedisServer,
+) -> None:
+    def gateway() -> RedisLimiter:
+        return RedisLimiter(server.url, bound_s=2.0, probe_s=0.1, lease_s=3.0)
+
+    one, other = gateway(), gateway()
+    try:
+        assert await one.take([slots(limit=1.0, period_s=7200.0)], "long") == [None]
+        for _ in range(40):
+            assert await other.take([slots(limit=1.0, period_s=7200.0)], "late") == [0.0]
+            await asyncio.sleep(0.1)
+        server.kill()
+        server.start()  # an empty one: what runs is told to it again
+        async with asyncio.timeout(20):
+            while not await _full(other):
+                await asyncio.sleep(0.05)
+        await one.aclose()  # without giving back, as one that is killed
+        async with asyncio.timeout(20):
+            while await _full(other):
+                await asyncio.sleep(0.05)
+    finally:
+        await one.aclose()
+        await other.aclose()
+
+
+async def _full(asked: RedisLimiter) -> bool:
+    """Whether the one slot is taken; nothing is taken to find out."""
+    probe = slots(limit=1.0, period_s=7200.0, amount=0.0)
+    return await asked.take([probe], "probe") == [0.0]
