@@ -111,11 +111,10 @@ class Gateway:
 
     async def start(self) -> None:
         """Load, build and connect everything. Raises ConfigError."""
-        config = load(self.options)
+        config, given = load(self.options), self.options.redis
         logs.redact(config)
-        logs.hide_url(self.options.redis)
+        logs.hide_url(given)
         self.metrics = Metrics(config)
-        given = self.options.redis
         sessions = store.build(given, file="serve", path="--redis") if given else store.build(config.store)
         folder = state.folder(self.options.state)
         self.recorder = records.open_recorder(folder)
@@ -143,11 +142,6 @@ class Gateway:
         self.reports.use(config)
         self.metrics.count("store_errors", lambda: sessions.errors + limiter.errors)
         await self._keep("start")
-
-    @property
-    def local(self) -> bool:
-        """Whether being on this machine lets in, where no keys do."""
-        return is_loopback(self.options.host) and not self.options.open_to_everyone
 
     @property
     def snapshot(self) -> Snapshot:
@@ -342,7 +336,8 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
         click.echo(error.message, err=True)
         await gateway.close()
         return 2
-    app = App(gateway.service, rest(gateway.service, gateway), local=gateway.local)
+    local = is_loopback(options.host) and not options.open_to_everyone
+    app = App(gateway.service, rest(gateway.service, gateway), local=local)
     gateway.metrics.count("unauthorized", lambda: app.unauthorized)
     front = listener(app, options.drain_s)
     stopping = asyncio.Event()

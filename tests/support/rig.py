@@ -115,10 +115,8 @@ async def running(
     await gateway.wait_ready()
     data, control = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     port, admin_port = data.getsockname()[1], control.getsockname()[1]
-    servers = [
-        listener(App(gateway.service, rest(gateway.service, gateway), local=gateway.local), 1),
-        listener(admin.build(gateway), 1),
-    ]
+    app = App(gateway.service, rest(gateway.service, gateway), local=not gateway.options.open_to_everyone)
+    servers = [listener(app, 1), listener(admin.build(gateway), 1)]
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock])) for server, sock in zip(servers, (data, control), strict=True)
     ]
