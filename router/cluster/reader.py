@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TextIO, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import yaml
@@ -94,7 +95,7 @@ def find(kind: str, name: str, catalog: Path = SHIPPED) -> Path:
 def model(name: str, catalog: Path = SHIPPED) -> Model:
     """One model, by its name in the catalogue or its file. Raises ConfigError, NotFound."""
     path = find("models", name, catalog)
-    document = _document(path)
+    document = document_of(path)
     file, values, facts = _facts(document, Model)
     rows: list[Measured] = []
     mistakes: list[Mistake] = []
@@ -102,7 +103,7 @@ def model(name: str, catalog: Path = SHIPPED) -> Model:
         try:
             one = msgspec.convert(row, Measured)
         except msgspec.ValidationError as error:
-            mistakes.append(_converted(document, error, ("measured", index)))
+            mistakes.append(converted(document, error, ("measured", index)))
             continue
         rows.append(msgspec.structs.replace(one, source=file.sources.get(one.source, one.source)))
         mistakes.extend(_row(document, index, one))
@@ -117,7 +118,7 @@ def model(name: str, catalog: Path = SHIPPED) -> Model:
             Model,
         )
     except msgspec.ValidationError as error:
-        raise ConfigError([_converted(document, error, ("facts",))]) from None
+        raise ConfigError([converted(document, error, ("facts",))]) from None
     read = msgspec.structs.replace(read, facts=facts, measured=tuple(rows))
     wrong = [document.mistake(("facts", key), message) for key, message in checks.contradictions(read)]
     if wrong:
@@ -128,15 +129,15 @@ def model(name: str, catalog: Path = SHIPPED) -> Model:
 def machine(name: str, catalog: Path = SHIPPED) -> Machine:
     """One kind of node, by its name in the catalogue or its file. Raises ConfigError, NotFound."""
     path = find("nodes", name, catalog)
-    return _machine(_document(path), path.stem)
+    return _machine(document_of(path), path.stem)
 
 
 def cluster(name: str, catalog: Path = SHIPPED) -> Cluster:
     """One cluster, by its file or its name in the catalogue. Raises ConfigError, NotFound."""
     path = find("clusters", name, catalog)
-    document = _document(path)
-    file = _convert(document, _ClusterFile)
-    _version(document, file.version)
+    document = document_of(path)
+    file = onto(document, _ClusterFile)
+    versioned(document, file.version)
     if not isinstance(file.machine, str):
         raise ConfigError([document.mistake(("machine",), "must be the name of a kind of node, or of its file")])
     of = file.machine if "/" not in file.machine else str(path.parent / file.machine)
@@ -149,13 +150,13 @@ def cluster(name: str, catalog: Path = SHIPPED) -> Cluster:
 
 def plan(path: Path) -> Plan:
     """A plan file. Raises ConfigError, NotFound."""
-    document = _document(path)
-    file = _convert(document, _PlanFile)
-    _version(document, file.version)
+    document = document_of(path)
+    file = onto(document, _PlanFile)
+    versioned(document, file.version)
     try:
         held = msgspec.convert(file.cluster, Cluster)
     except msgspec.ValidationError as error:
-        raise ConfigError([_converted(document, error, ("cluster",))]) from None
+        raise ConfigError([converted(document, error, ("cluster",))]) from None
     made = Plan(name=file.name, cluster=held, groups=file.groups, engine=file.engine, why=file.why)
     wrong = [document.mistake(("cluster", *place), message) for place, message in checks.impossible(held)]
     wrong += [document.mistake(place, message) for place, message in checks.misplaced(made)]
@@ -200,7 +201,7 @@ def _machine(document: Document, name: str) -> Machine:
     try:
         made = msgspec.convert({"name": name} | given, Machine)
     except msgspec.ValidationError as error:
-        raise ConfigError([_converted(document, error, ("facts",))]) from None
+        raise ConfigError([converted(document, error, ("facts",))]) from None
     wrong = [document.mistake(("facts", key), message) for key, message in checks.odd(made)]
     if wrong:
         raise ConfigError(wrong)
@@ -209,8 +210,8 @@ def _machine(document: Document, name: str) -> Machine:
 
 def _facts(document: Document, kind: type[Struct]) -> tuple[_Facts, dict[str, Any], Mapping[str, Fact]]:
     """The file, its facts as plain values, and with their sources in words."""
-    file = _convert(document, _Facts)
-    _version(document, file.version)
+    file = onto(document, _Facts)
+    versioned(document, file.version)
     known = {one.name: one for one in fields(kind) if one.name not in _UNTOLD}
     hints = get_type_hints(kind)
     values: dict[str, Any] = {}
@@ -225,7 +226,7 @@ def _facts(document: Document, kind: type[Struct]) -> tuple[_Facts, dict[str, An
         try:
             line = msgspec.convert(held, _Line)
         except msgspec.ValidationError as error:
-            wrong.append(_converted(document, error, place))
+            wrong.append(converted(document, error, place))
             continue
         value = None if line.value == "unknown" else line.value
         try:
@@ -255,7 +256,7 @@ def _row(document: Document, index: int, row: Measured) -> Iterator[Mistake]:
         yield document.mistake(("measured", index), "a row tells tokens_per_s, prefill_tokens_per_s or both")
 
 
-def _document(path: Path) -> Document:
+def document_of(path: Path) -> Document:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -266,14 +267,26 @@ def _document(path: Path) -> Document:
     return document
 
 
-def _convert(document: Document, kind: type[Read]) -> Read:
+@contextmanager
+def opened(path: Path) -> Generator[TextIO]:
+    """A text file beside the catalogue's own. Raises NotFound."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            yield file
+    except UnicodeDecodeError:
+        raise NotFound(f"{path} is not UTF-8 text") from None
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}") from None
+
+
+def onto(document: Document, kind: type[Read]) -> Read:
     try:
         return msgspec.convert(document.data, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError([_converted(document, error, ())]) from None
+        raise ConfigError([converted(document, error, ())]) from None
 
 
-def _version(document: Document, version: int) -> None:
+def versioned(document: Document, version: int) -> None:
     if version != 1:
         raise ConfigError([document.mistake(("version",), f"this reads version 1, and the file says {version}")])
 
@@ -281,7 +294,7 @@ def _version(document: Document, version: int) -> None:
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 
 
-def _converted(document: Document, error: msgspec.ValidationError, base: tuple[str | int, ...]) -> Mistake:
+def converted(document: Document, error: msgspec.ValidationError, base: tuple[str | int, ...]) -> Mistake:
     """msgspec's one sentence, at its place in the file."""
     message, _, at = str(error).partition(" - at `$")
     steps: list[str | int] = []

@@ -213,3 +213,85 @@ def test_a_plan_that_does_not_add_up_is_told_at_its_place(tmp_path: Path, old: s
     with pytest.raises(reader.ConfigError, match=r"groups\[\d\]\.replicas") as raised:
         reader.plan(path)
     assert said in raised.value.message
+
+
+# --- simulate --------------------------------------------------------------------------------------------
+
+
+def test_simulate_tells_the_four_ways_with_intervals_and_the_same_seed_the_same(tmp_path: Path):
+    asked = ("simulate", "--scenario", "reference", "--seed", 7, "--requests", 2000, "--quick", "--json")
+    done, again = call(*asked, "--report", tmp_path / "report.html"), call(*asked)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == again.stdout
+    told = json.loads(done.stdout)
+    assert set(told["arms"]) == {"large_only", "small_only", "random", "routed"}
+    for arm in told["arms"].values():
+        assert {"throughput_tokens_per_s", "goodput_rps", "quality", "quality_ci", "ttft_p95_s", "large_share"} <= set(
+            arm
+        )
+        assert arm["quality_ci"][0] < arm["quality"] < arm["quality_ci"][1]
+        assert arm["throughput_tokens_per_s"] > 0
+    assert told["routed_minus"]["large_only"]["quality"] < 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<tr>") == 5
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_the_whole_simulation_says_what_load_each_way_bears_and_draws_it(tmp_path: Path, catalog: Path):
+    spoilt(catalog, "scenarios/reference.yaml", "loads: [1, 2, 3, 4, 5, 6, 8]", "loads: [2, 6]")
+    spoilt(catalog, "scenarios/reference.yaml", "shares: [0.1, 0.2, 0.4, 0.6]", "shares: []")
+    asked = ("simulate", "--scenario", "reference", "--requests", 1000, "--catalog", catalog)
+    done = call(*asked, "--report", tmp_path / "report.html")
+    assert done.exit_code == 0, done.output
+    assert "| routed | `large-2xtp2+small-4xtp1+classifier-beside-small` |" in done.output
+    assert "the cluster bears" in done.output
+    assert (tmp_path / "report.html").read_text().count("<figure>") == 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("large: qwen3.8-flash-next-nvfp4", "large: qwen3.9", "there is no model 'qwen3.9'"),
+        ("large_only: large-4xtp2", "large_onley: large-4xtp2", "layouts.large_onley: unknown arm"),
+        ("routing: {large_share: 0.4}", "routing: {}", "routing: give either a threshold or a large_share"),
+        ("tpot_s: 0.1}", "tpot_s: 0}", "objective.tpot_s: 0 is not above zero"),
+        ("process: poisson", "process: steady", "arrivals.process: 'steady' is not one of the words"),
+        ("process: poisson", "process: records", "need `file`"),
+        ("traces/mmlu-pro-mixtral-gemini.csv", "traces/none.csv", "none.csv cannot be read"),
+        ("shares: [0.1,", "shares: [1.1,", "shares[0]: a share lies between 0 and 1"),
+        ("streams: {large: 32,", "streams: {larg: 32,", "streams.larg: give large and small"),
+    ],
+)
+def test_a_scenario_with_a_mistake_is_told_in_one_line(catalog: Path, old: str, new: str, said: str):
+    spoilt(catalog, "scenarios/reference.yaml", old, new)
+    done = call("simulate", "--scenario", "reference", "--requests", 10, "--quick", "--catalog", catalog, "--json")
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+    assert len(done.output.splitlines()) == 1
+
+
+def test_a_layout_that_cannot_be_ends_a_simulation_with_1(catalog: Path):
+    spoilt(catalog, "scenarios/reference.yaml", "large_only: large-4xtp2", "large_only: large-3xtp3")
+    done = call("simulate", "--scenario", "reference", "--requests", 10, "--quick", "--catalog", catalog, "--json")
+    assert done.exit_code == 1
+    assert "no layout 'large-3xtp3' for large_only on eight-spark-switch; did you mean" in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("0.5,1,1,1,2,1", "small_quality is 2; it lies in 0..1"), ("0.5,x,1,1,1,1", "prompt_tokens is not a number")],
+)
+def test_a_trace_with_a_mistake_is_told_at_its_line(catalog: Path, line: str, said: str):
+    trace = catalog / "scenarios" / "traces" / "mmlu-pro-mixtral-gemini.csv"
+    trace.write_text(trace.read_text() + line + "\n")
+    done = call("simulate", "--scenario", "reference", "--requests", 10, "--quick", "--catalog", catalog, "--json")
+    assert done.exit_code == 2
+    assert f"gemini.csv:4002:1: (file): {said}" in done.output
+
+
+def test_arrivals_may_be_those_of_exported_records(catalog: Path):
+    (catalog / "scenarios" / "mine.jsonl").write_text("".join(f'{{"time": {t}}}\n' for t in (1, 2, 2.5, 9)))
+    spoilt(catalog, "scenarios/reference.yaml", "process: poisson", "process: records, file: mine.jsonl")
+    done = call("simulate", "--scenario", "reference", "--requests", 400, "--quick", "--catalog", catalog, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["arms"]["routed"]["offered_rps"] == pytest.approx(3.0)
