@@ -16,7 +16,7 @@ UV := uv==0.13.9
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-faults test-clients check fmt bench lock clean
+.PHONY: help run test test-faults test-clients check fmt bench licences lock clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,11 @@ fmt: .venv/dev.stamp ## format, and fix what lint can fix
 
 bench: .venv/dev.stamp ## the gateway's cost per request, against a bare proxy in the same run
 	$(BIN)/pointsman bench $(ARGS)
+
+licences: .venv/run.stamp ## list what is installed with its licences, and write dist/LICENCES.md and dist/sbom.cdx.json
+	@mkdir -p dist
+	@$(BIN)/python .ci/licences.py --markdown dist/LICENCES.md --sbom dist/sbom.cdx.json
+	@cat dist/LICENCES.md
 
 lock: .venv/uv.stamp ## write requirements/*.txt anew (UPGRADE=--upgrade takes newer versions)
 	.venv/uv/bin/uv pip compile $(UPGRADE) $(LOCK) --extra local --output-file requirements/run.txt
