@@ -7,7 +7,7 @@ request more than everything else the gateway does to it, so the hot paths do no
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from time import perf_counter, time
 from typing import Any
 
@@ -219,7 +219,8 @@ def caller_of(request_id: str, headers: Mapping[bytes, bytes], wanted: frozenset
     return Caller(id=request_id, session=session, headers=kept)
 
 
-_random: Iterator[str] = iter(())
+_random = ""
+_used = 0
 
 
 def new_id() -> str:
@@ -228,13 +229,12 @@ def new_id() -> str:
     Ids that grow with time keep the records' index compact. The bits are drawn many at a time, since each draw is a
     system call.
     """
-    global _random
-    drawn = next(_random, None)
-    if drawn is None:
-        many = os.urandom(8 * 1024).hex()
-        _random = iter([many[i : i + 16] for i in range(0, len(many), 16)])
-        drawn = next(_random)
-    return f"req_{int(time() * 1000):012x}{drawn}"
+    global _random, _used
+    begin = _used
+    if begin >= len(_random):
+        _random, begin = os.urandom(8 * 1024).hex(), 0
+    _used = begin + 16
+    return f"req_{int(time() * 1000):012x}{_random[begin:_used]}"
 
 
 def rest(service: Service, state: Any) -> Any:

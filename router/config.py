@@ -295,6 +295,9 @@ class Adapt:
     reasoning: Literal["keep", "strip", "empty"] = "keep"  # reasoning_content of earlier answers; empty: demanded
 
 
+AS_IT_IS = Adapt()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One place that serves one model. `api_key` never shows in a repr."""
@@ -317,7 +320,7 @@ class Deployment:
     metrics_url: str = ""  # Prometheus text with its load; "/metrics" stands at the origin of base_url; "" = not asked
     health_url: str = ""  # answers 200 while it can serve; likewise
     set: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    adapt: Adapt = field(default_factory=Adapt)
+    adapt: Adapt = AS_IT_IS
     partition: Partition | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the upstream kind's own
 

@@ -24,16 +24,15 @@ PING = b": keep-alive\n\n"  # a comment: no client sees an event
 class Exchange(ABC):
     """The client's side of one request. `started` = the head went out; `committed` = content went out."""
 
-    __slots__ = ("_ping", "committed", "ended", "left", "sending", "started", "writes")
+    started = False
+    committed = False  # the commit point has passed: no other attempt may serve
+    ended = False
+    sending = False  # waiting for a client that reads slowly
+    left = False
+    writes = 0  # pieces of a stream sent so far
 
     def __init__(self, ping: bytes = PING) -> None:
         self._ping = ping
-        self.started = False
-        self.committed = False  # the commit point has passed: no other attempt may serve
-        self.ended = False
-        self.sending = False  # waiting for a client that reads slowly
-        self.left = False
-        self.writes = 0  # pieces of a stream sent so far
 
     @abstractmethod
     def notice(self, left: Callable[[], None]) -> None:
@@ -66,8 +65,6 @@ class Exchange(ABC):
 
 class AsgiExchange(Exchange):
     """One exchange over ASGI."""
-
-    __slots__ = ("_noticing", "_receive", "_send")
 
     def __init__(self, receive: Receive, send: Send, ping: bytes = PING) -> None:
         super().__init__(ping)

@@ -174,37 +174,22 @@ class Direct(Exchange):
     """One exchange on the connection itself. Stands where uvicorn keeps the cycle of an ASGI request, and has what
     uvicorn asks of it: `response_complete`, `keep_alive`, `disconnected` and `message_event`."""
 
-    __slots__ = (
-        *(
-            "_front",
-            "_left",
-            "_serves",
-            "_task",
-            "_transport",
-            "body",
-            "dialect",
-            "disconnected",
-            "headers",
-            "keep_alive",
-        ),
-        "response_complete",
-    )
+    body = b""
+    disconnected = False
+    response_complete = False
+    _left: Callable[[], None] | None = None
+    _task: asyncio.Task[None] | None = None
 
     def __init__(
         self, front: Front, serves: Hot, dialect: Dialect, ping: bytes, headers: Mapping[bytes, bytes]
     ) -> None:
-        super().__init__(ping)
+        self._ping = ping
         self._front = front
         self._serves = serves
         self._transport = front.transport
-        self._left: Callable[[], None] | None = None
-        self._task: asyncio.Task[None] | None = None
         self.dialect: Dialect = dialect
         self.headers = headers
-        self.body = b""
         self.keep_alive: bool = cast(Any, front.parser).should_keep_alive()
-        self.disconnected = False
-        self.response_complete = False
 
     def start(self) -> None:
         """The body is whole, or the client has left."""
@@ -292,7 +277,8 @@ class Direct(Exchange):
 
     def _head(self, status: int, headers: Headers, framing: bytes) -> bytes:
         close = b"" if self.keep_alive else b"connection: close\r\n"
-        return b"".join([STATUS_LINE[status], *[b"%b: %b\r\n" % header for header in headers], framing, close, b"\r\n"])
+        lines = b"\r\n".join([b": ".join(header) for header in headers])
+        return b"".join((STATUS_LINE[status], lines, b"\r\n", framing, close, b"\r\n"))
 
     def _complete(self) -> None:
         self.response_complete = True

@@ -28,8 +28,6 @@ _OWN = frozenset(("exchange", "watch", "attempts", "tries", "place"))
 class Lane(Exchange):
     """The client as one of two attempts sees it."""
 
-    __slots__ = ("_client", "_race", "flight", "target", "task")
-
     def __init__(self, race: Race, client: Exchange, of: Flight, target: Target) -> None:
         super().__init__()
         self._race = race

@@ -29,7 +29,7 @@ from router.errors import (
 )
 from router.exchange import Exchange, Headers
 from router.flight import Flight
-from router.health import Health
+from router.health import Health, same_model
 from router.hedge import Race
 from router.metrics import Metrics
 from router.origins import STATEFUL, see
@@ -63,6 +63,7 @@ class Relay:
         self._health = health
         self._metrics = metrics
         self._retries = Retries()
+        self._usual: dict[str, tuple[str, bytes]] = {}  # by deployment: its model, and how its answers say so
         metrics.count("retries_refused", lambda: self._retries.refused)
 
     async def run(self, flight: Flight) -> None:
@@ -168,16 +169,20 @@ class Relay:
         finally:
             watch.rest()
             self._health.end(deployment.name, probe)
+            ttft_s = flight.attempt_ttft_s
             flight.attempts.append(
                 Attempt(
                     deployment=deployment.name,
                     group=target.group,
                     status=error.status if isinstance(error, UpstreamStatus) else flight.status,
                     error=None if error is None else error.code,
-                    ttft_s=flight.attempt_ttft_s,
+                    ttft_s=ttft_s,
                 )
             )
-            self._judge(deployment, error, flight.attempt_ttft_s if stream else None)
+            if error is None:
+                self._health.succeeded(deployment.name, ttft_s if stream else None)
+            else:
+                self._judge(deployment, error)
 
     def _left_out(self, flight: Flight, deployment: Deployment) -> None:
         """Notes which parts of the request this deployment is not told, and counts them."""
@@ -196,11 +201,9 @@ class Relay:
         if dropped:
             self._metrics.dropped(flight.request.dialect, dropped)
 
-    def _judge(self, deployment: Deployment, error: PointsmanError | None, ttft_s: float | None) -> None:
-        """Tell health how the attempt ended. A client's mistake or leave says nothing of the deployment."""
-        if error is None:
-            self._health.succeeded(deployment.name, ttft_s)
-        elif (fault := fault_of(error)) in COUNTED:
+    def _judge(self, deployment: Deployment, error: PointsmanError) -> None:
+        """Tell health that the attempt failed. A client's mistake or leave says nothing of the deployment."""
+        if (fault := fault_of(error)) in COUNTED:
             self._health.failed(deployment.name, fault, error, asyncio.get_running_loop().time())
 
     async def _call(self, deployment: Deployment, flight: Flight) -> None:
@@ -279,18 +282,27 @@ class Relay:
         if meter.failed is not None:
             raise meter.failed
         await exchange.end(self._tail(meter, exchange))
-        if meter.done:
+        if meter.done and not reply.ended:
             await self._to_the_end(reply)
 
     def _see_model(self, flight: Flight, answer: bytes) -> None:
         """Notes which model an answer says it is of, as far as it says so at its beginning."""
-        found = _MODEL.search(answer, 0, _MODEL_WITHIN)
-        if found is None or flight.target is None:
+        if flight.target is None:
             return
         deployment = flight.snapshot.config.deployments[flight.target.deployment]
+        usual = self._usual.get(deployment.name)
+        if usual is not None and usual[0] == deployment.model and answer.find(usual[1], 0, _MODEL_WITHIN) >= 0:
+            return
+        found = _MODEL.search(answer, 0, _MODEL_WITHIN)
+        if found is None or not deployment.model:
+            return
         reported = found[1].decode("ascii")
-        if deployment.model and self._health.served(deployment.name, deployment.model, reported):
+        if self._health.served(deployment.name, deployment.model, reported):
             log.warning("deployment %s: answers are of model %s, not %s", deployment.name, reported, deployment.model)
+        if same_model(deployment.model, reported):
+            self._usual[deployment.name] = (deployment.model, found[0])
+        else:
+            self._usual.pop(deployment.name, None)
 
     def _tail(self, meter: Meter, exchange: Exchange) -> bytes:
         tail = meter.close()
@@ -345,6 +357,8 @@ def _untried(plan: Plan, flight: Flight) -> Target | None:
 
 async def read_all(reply: Reply, limit: int) -> bytes:
     first = await reply.read()
+    if reply.ended and len(first) <= limit:
+        return first
     parts, size = [first], len(first)
     while data := await reply.read():
         parts.append(data)

@@ -89,6 +89,11 @@ class Reply(Protocol):
     status: int
     headers: Mapping[str, str]  # lower-case names
 
+    @property
+    def ended(self) -> bool:
+        """All of it was read, so that `read` need not be asked; False where only `read` knows."""
+        ...
+
     async def read(self) -> bytes:
         """The bytes that have arrived since, at least one; b"" at the end. Raises from `errors`."""
         ...

@@ -306,9 +306,11 @@ class Service:
             return
         session = remember(policy, found, decision, flight.session, key=flight.session_id, served=target)
         if session is not None:
-            with contextlib.suppress(ConnectionError):  # counted by the store
-                ttl_s = NO_PIN.ttl_s if isinstance(policy, policies.Asked) else policies.ladder(policy).pin.ttl_s
-                await self.store.touch(session, ttl_s)
+            pin = policies.ladder(policy).pin if isinstance(policy, Policy) else NO_PIN
+            try:
+                await self.store.touch(session, pin.ttl_s)
+            except ConnectionError:  # counted by the store
+                return
 
     async def _fail(self, flight: Flight, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""

@@ -372,6 +372,8 @@ class _Listener:
 class _Heard:
     """A reply on whose log-probabilities somebody listens; `seams.Reply`."""
 
+    ended = False
+
     def __init__(self, reply: Reply, logprobs: Logprobs) -> None:
         self.status = reply.status
         self.headers: Mapping[str, str] = reply.headers

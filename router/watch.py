@@ -14,7 +14,6 @@ from router.errors import Cancelled, TimedOut
 from router.exchange import Exchange, Headers
 
 TICK_S = 0.025  # how late a limit may be noticed
-PRESENCE_S = 0.05  # a quick answer is over before its client is watched: that takes a task
 QUIET_S = 7.0  # a stream that sent nothing for one whole period gets a comment: at least one every 14 s
 NEVER = float("inf")
 
@@ -53,27 +52,23 @@ class Watch:
     """When a limit passes, or the client leaves, the request's task is cancelled and `error` says why; the code that
     is cancelled calls `reason()` to turn that back into an error."""
 
-    __slots__ = (
-        *("_exchange", "_first_at", "_first_s", "_idle_s", "_last", "_limited", "_loop", "_noticing", "_ping_headers"),
-        *("_pings", "_quiet_at", "_task", "_ticker", "_total_s", "_writes", "content", "due", "error", "started"),
-    )
+    content = False  # set by the relay: the first content has arrived
+    error: Exception | None = None
+    due = 0.0  # the next tick has a look, but a quick request is over by then
+    _limits: Timeouts | None = None  # None = no clock runs
+    _began = 0.0  # the attempt
+    _last: float | None = None
+    _noticing = False
+    _pings: set[asyncio.Task[None]] | None = None
+    _ping_headers: Callable[[], Headers] | None = None
+    _writes = 0
 
     def __init__(self, exchange: Exchange, ticker: Ticker) -> None:
         self._exchange = exchange
         self._ticker = ticker
         self._loop = ticker.loop
         self._task = asyncio.current_task(ticker.loop)
-        self.started = now = self._loop.time()
-        self.content = False  # set by the relay: the first content has arrived
-        self.error: Exception | None = None
-        self.due = now + PRESENCE_S
-        self._limited = False
-        self._first_at = self._first_s = self._idle_s = self._total_s = NEVER
-        self._last: float | None = None
-        self._noticing = False
-        self._pings: set[asyncio.Task[None]] | None = None
-        self._ping_headers: Callable[[], Headers] | None = None
-        self._writes = 0
+        self.started = now = ticker.loop.time()
         self._quiet_at = now + QUIET_S
         ticker.add(self)
 
@@ -89,15 +84,12 @@ class Watch:
         Idleness starts with the first byte: before it `first_byte_s` holds. `ping_headers` is None where the answer
         is not a stream: then only the whole of it counts.
         """
-        now = self._loop.time()
-        first_byte_s, total_s = timeouts.first_byte_s, timeouts.total_s
-        idle_s = total_s if ping_headers is None else timeouts.idle_s
-        self._first_at, self._first_s, self._idle_s, self._total_s = now + first_byte_s, first_byte_s, idle_s, total_s
+        self._limits = timeouts
+        self._began = self._loop.time()
         self._last = None
-        self._limited = True
         self.content = False
         self._ping_headers = ping_headers
-        self.due = min(self.due, self._first_at, now + idle_s, self.started + total_s)
+        self.due = 0.0
 
     def left_s(self, timeouts: Timeouts) -> float:
         """Seconds of the whole request's time that an attempt which began now would have."""
@@ -109,10 +101,10 @@ class Watch:
 
     def rest(self) -> None:
         """Between attempts no clock runs."""
-        self._limited = False
+        self._limits = None
 
     def look(self, now: float) -> None:
-        """Called by the ticker once `due` has come."""
+        """Called by the ticker once `due` has come: at the first tick, and then when something may be due."""
         if not self._noticing:
             self._noticing = True
             self._exchange.notice(self._left)
@@ -120,25 +112,24 @@ class Watch:
             self._quiet_at = now + QUIET_S
             self._ping()
         self.due = self._quiet_at
-        if self._limited:
-            clock, at = self._soonest()
+        if self._limits is not None:
+            at, clock, seconds, idle_s = self._soonest(self._limits)
             if at <= now:
-                self._stop_with(TimedOut(clock, self._seconds(clock)))
+                self._stop_with(TimedOut(clock, seconds))
                 self.due = NEVER
             else:
-                self.due = min(self.due, at, now + self._idle_s)
+                self.due = min(self.due, at, now + idle_s)
 
-    def _soonest(self) -> tuple[str, float]:
-        """The next limit and when it falls. A client that reads slowly is not the upstream's silence."""
-        clocks = [("total", self.started + self._total_s)]
+    def _soonest(self, limits: Timeouts) -> tuple[float, str, float, float]:
+        """When the next limit falls, which it is, its seconds, and those of silence that are borne. A client that reads
+        slowly is not the upstream's silence."""
+        idle_s = limits.total_s if self._ping_headers is None else limits.idle_s
+        clocks = [(self.started + limits.total_s, "total", limits.total_s)]
         if not self.content:
-            clocks.append(("first_byte", self._first_at))
+            clocks.append((self._began + limits.first_byte_s, "first_byte", limits.first_byte_s))
         if self._last is not None and not self._exchange.sending:
-            clocks.append(("idle", self._last + self._idle_s))
-        return min(clocks, key=lambda clock: clock[1])
-
-    def _seconds(self, clock: str) -> float:
-        return {"total": self._total_s, "first_byte": self._first_s, "idle": self._idle_s}[clock]
+            clocks.append((self._last + idle_s, "idle", idle_s))
+        return (*min(clocks), idle_s)
 
     def _ping(self) -> None:
         if self._ping_headers is not None and self._writes == self._exchange.writes:

@@ -46,8 +46,11 @@ def extract(
     `hour` (0..23) and `weekday` (Monday is 0) are the operator's local time.
     """
     turns = request.turns
-    spoken = [speaks(turn) for turn in turns]
-    at = newest(turns, spoken)
+    if len(turns) == 1 and text and not turns[0].tool_results:
+        spoken, at = [True], 0  # the words found are this turn's
+    else:
+        spoken = [speaks(turn) for turn in turns]
+        at = newest(turns, spoken)
     tool_loop = at >= 0 and not spoken[at]
     calls: tuple[ToolCall, ...] = ()
     errors = growth = 0

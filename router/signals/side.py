@@ -91,6 +91,8 @@ def _asks(instructions: str, *, offers_tools: bool) -> bool:
 
 def _instructions(request: Request, turn: Turn | None, text: str) -> str:
     """Where an instruction may stand: heads of the first system blocks, both ends of the user's text."""
+    if len(request.turns) == 1 and turn is not None and len(turn.texts) == 1 and len(text) <= _HEAD + _TAIL:
+        return text
     parts: list[str] = []
     for one in request.turns:
         if one.role not in ("system", "developer") or len(parts) >= _SYSTEM_BLOCKS:

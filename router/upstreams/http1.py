@@ -185,6 +185,13 @@ class Http1Reply:
         self._decoded = 0
         self._packed = b""  # compressed bytes that are not decoded yet
 
+    @property
+    def ended(self) -> bool:
+        connection = self._connection
+        if connection is None or self._inflate is not None:
+            return False
+        return connection.complete and not connection.chunks and connection.failure is None
+
     async def read(self) -> bytes:
         connection = self._connection
         if connection is None:

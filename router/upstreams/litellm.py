@@ -115,6 +115,8 @@ class Chunks(Protocol):
 class Ready:
     """An answer that is whole already; `seams.Reply`."""
 
+    ended = False
+
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
         self.headers = headers
@@ -130,6 +132,8 @@ class Ready:
 
 class Stream:
     """litellm's chunks as the events of a chat stream; `seams.Reply`."""
+
+    ended = False
 
     status = 200
     headers: Mapping[str, str] = _SSE

@@ -61,6 +61,8 @@ class ScriptedUpstream:
 class ScriptedReply:
     """The rest of a script after its head; `seams.Reply`."""
 
+    ended = False
+
     def __init__(self, code: int, headers: Mapping[str, str], steps: list[Step]) -> None:
         self.status = code
         self.headers = headers

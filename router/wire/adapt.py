@@ -10,19 +10,18 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import Decoder, decode
 
-from router.config import Adapt
+from router.config import AS_IT_IS, Adapt
 from router.wire import body as wire_body
 from router.wire.loose import count
 
 _FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
 _EACH = Decoder(list[Raw])
-_KEEP = Adapt()
 _LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def adapted(body: bytes, adapt: Adapt) -> bytes:
     """A chat body as `adapt` wants it; the bytes of messages and fields that need no change stay."""
-    if adapt == _KEEP:
+    if adapt is AS_IT_IS or adapt == AS_IT_IS:
         return body
     fields = wire_body.read(_FIELDS, body)
     edits = [

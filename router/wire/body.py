@@ -27,7 +27,7 @@ _MALFORMED_AT = re.compile(r"\(byte (\d+)\)")
 _FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
 _STRING = Decoder(str)
 # Below this size, looking for a second "model" in the whole body costs less than locating its large fields.
-_SMALL = 4096
+SMALL = 4096
 _KEYS = 64 * 1024  # bytes of all keys of a body; the longest body of a real client has 2 KB of them
 
 
@@ -82,21 +82,31 @@ def model(body: bytes, value: Raw, *bulk: Raw | list[Raw] | None) -> tuple[str, 
     name = _STRING.decode(text)
     if not name.strip():
         raise BadRequest("`model` is empty", param="model")
-    if len(body) <= _SMALL and b"\\" not in body:
-        key = body.find(b'"model"')
-        if body.find(b'"model"', key + 7) < 0:  # the only one is the key, and its value follows
-            start = body.index(text, key + 7)
-            return name, (start, start + len(text))
+    if len(body) <= SMALL and (span := only_model(body, text)) is not None:
+        return name, span
     span = locate(body, value)
-    _refuse_twice(body, () if len(body) <= _SMALL else bulk)
+    _refuse_twice(body, () if len(body) <= SMALL else bulk)
     return name, span
+
+
+def only_model(body: bytes, value: bytes) -> Span | None:
+    """Where the value of `model` stands, read as `value`; None where another key may mean the same or it is not clear.
+
+    What is no key is found too, as somebody's words, and then it is not clear. Only an escape of the form `\\uXXXX` can
+    spell the key otherwise. (`find` and not `in`, which begins by making an error that the text is no number.)
+    """
+    key = body.find(b'"model"')
+    if body.find(b'"model"', key + 7) >= 0 or body.find(b"\\u") >= 0:
+        return None
+    start = body.find(b'"', key + 7)
+    return (start, start + len(value)) if body.startswith(value, start) else None
 
 
 def _refuse_twice(body: bytes, bulk: Iterable[Raw | list[Raw] | None]) -> None:
     """Parsers differ in which of two equal keys they keep, so routing on one and serving the other is possible."""
     edits = [((locate(body, raws[0])[0], locate(body, raws[-1])[1]), b"0") for raws in map(_raws, bulk) if raws]
     rest = replace(body, edits) if edits else body
-    if rest.count(b'"model"') == 1 and b"\\" not in rest:
+    if rest.count(b'"model"') == 1 and rest.find(b"\\u") < 0:
         return
     # With the value of every key cut out, what is left is keys; a second value of a key is what is still there.
     keys = replace(body, [(locate(body, raw), b"0") for raw in read(_FIELDS, body).values()])
@@ -207,12 +217,15 @@ def with_usage(request: Request) -> tuple[Span, bytes] | None:
 def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mapping[str, Any] | None = None) -> bytes:
     """The body for an upstream of the same dialect: `model` ("" = as the client wrote it) and `fields` changed
     (None removes one), usage in the stream asked for when `usage`, every other byte as it came."""
-    edits: list[tuple[Span, bytes]] = []
-    if model and model != request.model:
-        edits.append((request.model_span, encode(model)))
+    body = request.body
+    edits = [(request.model_span, encode(model))] if model and model != request.model else []
     if usage and request.dialect in ("chat", "completions") and (asked := with_usage(request)):
         edits.append(asked)
-    body = replace(request.body, edits) if edits else request.body
+    if len(edits) == 1:
+        (start, end), new = edits[0]
+        body = b"".join((body[:start], new, body[end:]))
+    elif edits:
+        body = replace(body, edits)
     if request.foreign_thoughts:
         from router.wire.messages import own_thoughts  # messages imports this module; the case is rare
 

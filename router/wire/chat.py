@@ -10,7 +10,7 @@ import re
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from msgspec import DecodeError, Raw, Struct, ValidationError
+from msgspec import DecodeError, MsgspecError, Raw, Struct, ValidationError
 from msgspec.json import Decoder, encode
 
 from router.errors import BadAnswer, BadRequest, PointsmanError
@@ -75,17 +75,47 @@ class Top(Struct, gc=False):
     prompt_cache_key: Any = None
 
 
+class Small(Struct, gc=False):
+    """What most small bodies are: the parts of `Top` that are large in others, read at once."""
+
+    model: str
+    messages: list[Message]
+    tools: list[Raw] | None = None
+    functions: list[Raw] | None = None
+    stream: bool | None = None
+    stream_options: Raw = ABSENT
+    response_format: Raw = ABSENT
+    max_tokens: Any = None
+    max_completion_tokens: Any = None
+    user: Any = None
+    prompt_cache_key: Any = None
+
+
 class StreamOptions(Struct, gc=False):
     include_usage: bool | None = None
 
 
 _TOP = Decoder(Top)
+_SMALL = Decoder(Small)
 _MESSAGES = Decoder(list[Message])
 _EACH = Decoder(list[Raw])
 _MESSAGE = Decoder(Message)
 _LOOSE = Decoder(LooseMessage)
 _FORMAT = Decoder(Format)
 _STREAM_OPTIONS = Decoder(StreamOptions | None)
+
+
+def read_small(body: bytes) -> tuple[Small, str, tuple[int, int], tuple[Turn, ...]] | None:
+    """A small body with its model, where that stands, and its turns; None where anything about it is unusual."""
+    try:
+        top = _SMALL.decode(body)
+    except (MsgspecError, RecursionError):
+        return None
+    name = top.model
+    if not body.isascii() or not name.strip():
+        return None
+    span = wire_body.only_model(body, b'"%b"' % name.encode())
+    return None if span is None else (top, name, span, tuple([_turn(message) for message in top.messages]))
 
 
 def read_options(body: bytes, raw: Raw) -> tuple[bool, tuple[int, int] | None]:
@@ -373,11 +403,16 @@ class ChatCodec:
     dialect: Dialect = "chat"
 
     def decode(self, body: bytes) -> Request:
-        top = wire_body.read(_TOP, body)
+        if len(body) <= wire_body.SMALL and (read := read_small(body)) is not None:
+            top, model, span, turns = read
+        else:
+            top = wire_body.read(_TOP, body)
+            model, span = wire_body.model(body, top.model, top.messages, top.tools, top.response_format)
+            turns = read_turns(top.messages)
         tools = top.tools or ()
-        model, span = wire_body.model(body, top.model, top.messages, top.tools, top.response_format)
-        turns = read_turns(top.messages)
-        include_usage, options_span = read_options(body, top.stream_options)
+        include_usage, options_span = (
+            (False, None) if top.stream_options is ABSENT else read_options(body, top.stream_options)
+        )
         wants_json = False
         if top.response_format is not ABSENT:
             with suppress(ValidationError):  # null, or the upstream's to refuse
@@ -407,9 +442,9 @@ class ChatCodec:
         return usage_of(answer)
 
     def mended(self, answer: bytes) -> bytes:
-        if b'"choices"' not in answer and faults.read(answer) is not None:
+        if answer.find(b'"choices"') < 0 and faults.read(answer) is not None:  # `in` costs more
             raise faults.raised(answer)
-        if b'"tool_calls"' not in answer:
+        if answer.find(b'"tool_calls"') < 0:
             return answer
         try:
             choices = _WHOLE.decode(answer).choices
