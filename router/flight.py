@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -122,22 +123,29 @@ class Chosen(Struct, frozen=True, kw_only=True, gc=False):
     rate: float
 
 
+@dataclass(slots=True, eq=False)
 class Flight:
-    """One request. Fields are set in the order of the request's life."""
+    """One request. Fields are set in the order of the request's life; those without a value here are set at its start.
 
-    # What most requests never change costs them nothing here.
-    codec: Codec
-    exchange: Exchange
-    request: Request
-    policy: Selection
-    plan: Plan
-    watch: Watch
-    call: Call  # what the deployment in turn is asked
+    With slots, because what is read from a class through its instance costs ten times as much as a slot.
+    """
+
+    caller: Caller
+    snapshot: Snapshot
+    started: float  # perf_counter
+    draw: float
+    codec: Codec = field(init=False)
+    exchange: Exchange = field(init=False)
+    request: Request = field(init=False)
+    policy: Selection = field(init=False)
+    plan: Plan = field(init=False)
+    watch: Watch = field(init=False)
+    call: Call = field(init=False)  # what the deployment in turn is asked
     translation: Translation | None = None  # where it is asked in another dialect than the client's
     read: Request | None = None
-    text = ""
+    text: str = ""
     grant: Grant | None = None  # of the caller's key
-    charged = False  # what it uses counts
+    charged: bool = False  # what it uses counts
     taken: tuple[Charge, ...] = ()  # reserved of its limits
     prompt: str | None = None  # the same, where the record is to hold it
     beside: Policy | None = None  # decides as well, once the client has its answer
@@ -147,36 +155,30 @@ class Flight:
     session_id: str | None = None
     session: Session | None = None
     load: Load | None = None
+    scores: dict[str, Score | Abstain] = field(default_factory=dict[str, "Score | Abstain"])
     decision: Decision | None = None
     carried: Carried | None = None
     unset: tuple[str, ...] = ()  # fields of the policy's own that it cannot be told
-    left_out = False  # some of it is not for the deployment in turn
-    forwarded: Mapping[str, str] = NOTHING
+    left_out: bool = False  # some of it is not for the deployment in turn
+    forwarded: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
     checked: Checked | None = None  # what it found
     place: Place | None = None  # in the group that works on it, where some group has a limit
     chosen: Chosen | None = None  # its answer is to be judged, once the client has it
-    settled = True  # who answers is known: not while a cascade's first answer is held back
-    tries = 0  # attempts that began
+    settled: bool = True  # who answers is known: not while a cascade's first answer is held back
+    tries: int = 0  # attempts that began
+    attempts: list[Attempt] = field(default_factory=list[Attempt])  # those that ended
     target: Target | None = None
     dropped: tuple[str, ...] = ()  # parts of the request that the deployment in turn cannot be told
+    made: list[str] = field(default_factory=list[str])  # state that the answer leaves with the client
     status: int | None = None
     usage: Usage | None = None
     meter: Meter | None = None
-    _attempt_at = 0.0
+    _attempt_at: float = 0.0
     _first_attempt_at: float | None = None
     _first_at: float | None = None
     _committed_at: float | None = None
     _last_at: float | None = None
-
-    def __init__(self, caller: Caller, snapshot: Snapshot, started: float, draw: float) -> None:
-        self.caller = caller
-        self.snapshot = snapshot
-        self.started = started  # perf_counter
-        self.draw = draw
-        self.scores: dict[str, Score | Abstain] = {}
-        self.made: list[str] = []  # state that the answer leaves with the client
-        self.attempts: list[Attempt] = []  # those that ended
 
     @property
     def alike(self) -> bool:

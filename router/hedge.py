@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from copy import copy
+from dataclasses import fields
 from time import perf_counter
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from router.types import Attempt, Target, Usage
 Run = Callable[[Target, Flight], Coroutine[None, None, None]]
 # Of a flight's fields those that are not an attempt's own, or that stand for the whole of it.
 _OWN = frozenset(("exchange", "watch", "attempts", "tries", "place"))
+_ANSWERS = tuple(name for name in (of.name for of in fields(Flight)) if name not in _OWN)
 
 
 class Lane(Exchange):
@@ -159,7 +161,9 @@ class Race:
             ]
         flight.attempts += last.flight.attempts
         flight.tries = max(lane.flight.tries for lane in self.lanes)
-        flight.__dict__.update({name: value for name, value in last.flight.__dict__.items() if name not in _OWN})
+        for name in _ANSWERS:
+            if hasattr(last.flight, name):
+                setattr(flight, name, getattr(last.flight, name))
 
     def _outrun(self, lane: Lane) -> list[Attempt]:
         """What was asked of it is paid for: its prompt was read, as far as anybody knows."""

@@ -52,18 +52,22 @@ class Watch:
     """When a limit passes, or the client leaves, the request's task is cancelled and `error` says why; the code that
     is cancelled calls `reason()` to turn that back into an error."""
 
-    content = False  # set by the relay: the first content has arrived
-    error: Exception | None = None
-    due = 0.0  # the next tick has a look, but a quick request is over by then
-    _limits: Timeouts | None = None  # None = no clock runs
-    _began = 0.0  # the attempt
-    _last: float | None = None
-    _noticing = False
-    _pings: set[asyncio.Task[None]] | None = None
-    _ping_headers: Callable[[], Headers] | None = None
-    _writes = 0
+    __slots__ = (
+        *("_began", "_exchange", "_last", "_limits", "_loop", "_noticing", "_ping_headers", "_pings", "_quiet_at"),
+        *("_task", "_ticker", "_writes", "content", "due", "error", "started"),
+    )
 
     def __init__(self, exchange: Exchange, ticker: Ticker) -> None:
+        self.content = False  # set by the relay: the first content has arrived
+        self.error: Exception | None = None
+        self.due = 0.0  # the next tick has a look, but a quick request is over by then
+        self._limits: Timeouts | None = None  # None = no clock runs
+        self._began = 0.0  # the attempt
+        self._last: float | None = None
+        self._noticing = False
+        self._pings: set[asyncio.Task[None]] | None = None
+        self._ping_headers: Callable[[], Headers] | None = None
+        self._writes = 0
         self._exchange = exchange
         self._ticker = ticker
         self._loop = ticker.loop

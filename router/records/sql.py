@@ -165,7 +165,7 @@ def _tune_sqlite(connection: sqlite3.Connection, _: object) -> None:
     # The first two take effect only before the first table; a row is about 1.5 KB, and large pages hold several. WAL
     # lets readers and other workers go on during a write; NORMAL may lose the last batch when the machine (not the
     # process) dies.
-    for pragma in ("auto_vacuum=INCREMENTAL", "page_size=16384", "journal_mode=WAL", "synchronous=NORMAL"):
+    for pragma in ("page_size=16384", "auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
 
 
