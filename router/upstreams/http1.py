@@ -25,6 +25,7 @@ READ = 64 * 1024  # bytes read from a socket at once
 HIGH_WATER = 64 * 1024  # unread bytes at which the socket is no longer read
 HEAD_LIMIT = 64 * 1024  # Envoy's default cap on response headers is 60 KiB
 ANSWER_LIMIT = 256 * 1024 * 1024  # decoded bytes of one answer; guards against gzip bombs
+TOGETHER = 16 * 1024  # bytes of a body that are joined to their head; a longer copy costs more than a second buffer
 INFLATED = 256 * 1024  # decoded bytes handed on at once
 
 _buffer = bytearray(READ)  # filled and parsed without a break in between, so one serves every connection
@@ -150,8 +151,11 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._waiter = None
 
-    def send(self, data: bytes) -> None:
-        self._transport.write(data)
+    def send(self, head: bytes, body: bytes) -> None:
+        if len(body) < TOGETHER:
+            self._transport.write(b"".join((head, body)))
+        else:
+            self._transport.writelines((head, body))
 
     def take(self) -> bytes:
         data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
@@ -268,13 +272,12 @@ class Pool:
         server closed before a single byte of the answer is replaced by a fresh one, once: the server closed
         it while idle.
         """
-        data = b"".join((head, body))
         connection = self._take_idle()
         again = connection is not None
         while True:
             if connection is None:
                 connection = await self._connect()
-            connection.send(data)
+            connection.send(head, body)
             try:
                 while not connection.head_done:
                     if connection.failure is not None:

@@ -223,7 +223,8 @@ def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mappi
         edits.append(asked)
     if len(edits) == 1:
         (start, end), new = edits[0]
-        body = b"".join((body[:start], new, body[end:]))
+        view = memoryview(body)  # slices of bytes would be copies
+        body = b"".join((view[:start], new, view[end:]))
     elif edits:
         body = replace(body, edits)
     if request.foreign_thoughts:
