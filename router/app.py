@@ -122,13 +122,13 @@ class App:
     async def direct(self, dialect: Dialect, headers: Mapping[bytes, bytes], exchange: Direct) -> None:
         """`front.Hot`: the requests that need nothing of ASGI, which are nearly all."""
         started = perf_counter()
-        body = exchange.body
-        self._bodies += len(body)
+        held = len(exchange.body)
+        self._bodies += held
         caller = caller_of(new_id(), headers, self.service.snapshot.wanted_headers)
         try:
             if exchange.left:
                 raise Cancelled("the client left while sending its body")
-            if len(body) > self._limit:
+            if held > self._limit:
                 raise TooLarge(f"the body is larger than the limit of {self._limit} bytes")
             self._refuse_too_many()
             if (ring := self.service.snapshot.ring) is not None:
@@ -137,11 +137,11 @@ class App:
                 refuse_strangers(headers)
             if self.service.admission.all:
                 self.service.admission.refuse_any(caller.tenant)
-            await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
+            await self.service.serve(dialect, CODECS[dialect], exchange.handed_on(), caller, exchange, started)
         except PointsmanError as error:
             await self._refuse(dialect, caller, error, exchange, started)
         finally:
-            self._bodies -= len(body)
+            self._bodies -= held
             exchange.over()
 
     async def _infer(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
@@ -169,7 +169,9 @@ class App:
             caller = caller_of(caller.id, headers, self.service.snapshot.wanted_headers)
             if grant is not None:
                 caller = known(caller, grant)
-            await self.service.serve(dialect, CODECS[dialect], body, caller, exchange, started)
+            whole = [body]
+            del body  # whoever reads it lets it go once it is answered, and a stream may take an hour
+            await self.service.serve(dialect, CODECS[dialect], whole.pop(), caller, exchange, started)
         except PointsmanError as error:
             await self._refuse(dialect, caller, error, exchange, started)
         finally:

@@ -197,6 +197,11 @@ class Direct(Exchange):
         self._task = self._front.loop.create_task(self._serves.direct(self.dialect, self.headers, self))
         self._front.tasks.add(self._task)
 
+    def handed_on(self) -> bytes:
+        """The body, which is not kept here."""
+        body, self.body = self.body, b""
+        return body
+
     def over(self) -> None:
         """The application is done with it. An answer that did not end ends with the connection."""
         if self._task is not None:

@@ -36,7 +36,7 @@ from router.origins import STATEFUL, see
 from router.outbound import outbound
 from router.plan import COUNTED, RETRIED, after, fault_of, plan, refused_as
 from router.retries import Retries
-from router.seams import Meter, Reply
+from router.seams import Call, Meter, Reply
 from router.types import Attempt, Plan, Target
 from router.upstreams.litellm import unsaid
 from router.wire import CODECS
@@ -45,6 +45,7 @@ log = logging.getLogger("pointsman.relay")
 
 WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
+LARGE = 16 * 1024  # bytes of a request that is worth letting go of
 LONGEST_RETRY_S = 86400.0
 OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
 RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
@@ -53,6 +54,7 @@ _USUAL = frozenset(("content-type", "content-length", "transfer-encoding", "conn
 # A name in the first bytes of an answer or event; one with anything odd in it is not looked at.
 _MODEL = re.compile(rb'"model"\s*:\s*"([A-Za-z0-9][A-Za-z0-9_.:/@+ -]{0,199})"')
 _MODEL_WITHIN = 2048
+_SENT = Call(path="", body=b"", stream=True)
 _UNKNOWN = PointsmanError("internal error")  # of an attempt that has not ended in a known way
 
 
@@ -207,8 +209,8 @@ class Relay:
             self._health.failed(deployment.name, fault, error, asyncio.get_running_loop().time())
 
     async def _call(self, deployment: Deployment, flight: Flight) -> None:
-        call, translation = flight.call, flight.translation
-        reply = await flight.snapshot.upstreams[deployment.name].open(call)
+        stream, translation = flight.call.stream, flight.translation
+        reply = await flight.snapshot.upstreams[deployment.name].open(flight.call)
         if flight.listen is not None:
             reply = flight.listen(deployment, reply)
         try:
@@ -217,7 +219,7 @@ class Relay:
             if reply.status != 200:
                 raise await error_status(reply, deployment)
             kind = reply.headers.get("content-type", "").lower()
-            if not call.stream:
+            if not stream:
                 await self._whole(reply, kind, flight)
             elif "event-stream" not in kind:
                 raise BadAnswer("the upstream answered a streaming request without a stream")
@@ -278,6 +280,8 @@ class Relay:
                     await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
                 flight.committed(perf_counter())
                 await exchange.stream(b"".join(held))
+                if len(flight.request.body) > LARGE:
+                    _let_go(flight)
         flight.last_content(perf_counter())
         if meter.failed is not None:
             raise meter.failed
@@ -318,6 +322,14 @@ class Relay:
                     pass
         except (TimeoutError, UpstreamError):
             pass  # the answer is complete; the connection is closed instead of kept
+
+
+def _let_go(flight: Flight) -> None:
+    """Past the commit point nobody is sent the request again. A stream may take an hour, and a thousand agents' prompts
+    would take a quarter of a gigabyte meanwhile. What is to be judged, or held back for a verdict, is still needed."""
+    flight.call = _SENT
+    if flight.settled and flight.chosen is None:
+        flight.request = flight.read = replace(flight.request, body=b"", turns=(), tool_texts=())
 
 
 def _told_whole(flight: Flight, deployment: Deployment) -> bool:

@@ -120,6 +120,7 @@ class Service:
                 flight.request = flight.read = codec.decode(body)
             else:
                 flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
+            del body
             await self.decide(flight)
             if self.judging.on:
                 self.judging.choose(flight)

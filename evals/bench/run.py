@@ -44,7 +44,7 @@ def body(**fields: Any) -> bytes:
     return json.dumps({"model": MODEL, "messages": asked} | fields).encode()
 
 
-def agent_body(size: int = 77_000) -> bytes:
+def agent_body(size: int = 77_000, **fields: Any) -> bytes:
     """A body of the size and make of a coding agent's: long system text, a tool catalogue, a short question."""
     line = "Follow the conventions of the files around the one you edit, and say what you did in one sentence. "
     tools = [
@@ -56,7 +56,7 @@ def agent_body(size: int = 77_000) -> bytes:
     ]
     spent = len(json.dumps(tools))
     system = {"role": "system", "content": line * ((size - spent) // len(line))}
-    return body(messages=[system, {"role": "user", "content": "say hi"}], tools=tools)
+    return body(messages=[system, {"role": "user", "content": "say hi"}], tools=tools, **fields)
 
 
 def works(scale: float) -> list[Work]:
