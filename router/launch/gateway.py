@@ -19,17 +19,18 @@ FULL = 1.5  # requests at a time for each place: a short line keeps an engine bu
 Url = Callable[[Group, Replica], str]  # of a replica, up to and including /v1
 
 
-def files(plan: Plan, url: Url, *, single: bool = False) -> dict[str, str]:
-    """The configuration directory. `single`: one deployment a group, where something else spreads over its replicas."""
+def files(plan: Plan, url: Url, *, single: bool = False, store: str = "") -> dict[str, str]:
+    """The configuration directory. `single`: one deployment a group, where something else spreads over its replicas.
+    `store`: where gateways share their state, of a target that has several."""
     answering = [group for group in plan.groups if group.name != CLASSIFIER]
     return {
-        "gateway/groups.yaml": _groups(plan, answering, url, single),
+        "gateway/groups.yaml": _groups(plan, answering, url, single, store),
         "gateway/scorers.yaml": _scorers(plan, url),
         "gateway/default.yaml": _policy(plan, answering),
     }
 
 
-def _groups(plan: Plan, answering: Sequence[Group], url: Url, single: bool) -> str:
+def _groups(plan: Plan, answering: Sequence[Group], url: Url, single: bool, store: str) -> str:
     deployments: dict[str, Any] = {}
     groups: dict[str, Any] = {}
     for group in answering:
@@ -52,7 +53,8 @@ def _groups(plan: Plan, answering: Sequence[Group], url: Url, single: bool) -> s
                 },
             }
     head = [f"{MADE}: the groups of", f"{plan.name}.", *plan.why]
-    return text({"version": 1, "groups": groups, "deployments": deployments}, *head)
+    shared = {"store": store} if store else {}
+    return text({"version": 1, **shared, "groups": groups, "deployments": deployments}, *head)
 
 
 def _name(group: Group, replica: Replica, single: bool) -> str:

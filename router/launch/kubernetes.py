@@ -11,6 +11,7 @@ from router.launch.gateway import CLASSIFIER, MADE, text
 from router.launch.ranks import ENGINES, IMAGES, Place, cache_type, drafting, in_pods
 
 NAMESPACE = "pointsman"
+STORE = "${POINTSMAN_REDIS:-redis://redis:6379/0}"  # of deploy/kubernetes/base
 RAY_IMAGE = "rayproject/ray-llm:2.52.0-py311-cu128"
 SCORER_IMAGE = "pointsman-scorer:0.1.0"  # the gateway's, with Ray and the extra that its scorer needs
 PART_OF = {"app.kubernetes.io/part-of": "pointsman"}
@@ -28,7 +29,7 @@ def leaderworkerset(plan: Plan, models: Mapping[str, Model], image: str) -> dict
         del group
         return f"http://{replica.name}:{replica.port}/v1"
 
-    files = gateway.files(plan, url)
+    files = gateway.files(plan, url, store=STORE)
     made: list[str] = []
     for group in plan.groups:
         for replica in group.replicas:
@@ -151,7 +152,7 @@ def rayservice(plan: Plan, models: Mapping[str, Model], image: str) -> dict[str,
         del replica
         return f"http://{group.name}-serve-svc:8000/v1"
 
-    files = gateway.files(plan, url, single=True)
+    files = gateway.files(plan, url, single=True, store=STORE)
     made: list[str] = []
     for group in plan.groups:
         judges = group.name == CLASSIFIER

@@ -109,7 +109,7 @@ def ansible(plan: Plan, models: Mapping[str, Model], image: str) -> dict[str, st
         hosts[node] = {
             "ansible_host": network.address(plan.cluster, node),
             "engine_ranks": [rank.name for rank in here],
-            "engine_files": sorted(kept),
+            "rank_files": sorted(kept),
         }
     inventory = {"all": {"children": {"engines": {"hosts": hosts}}}}
     files["inventory.yml"] = text(inventory, f"{MADE}: the nodes of", f"{plan.name}.")

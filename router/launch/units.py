@@ -83,7 +83,7 @@ PLAYBOOK: Final = """\
         owner: root
         group: pointsman
         mode: "0640"
-      loop: "{{ engine_files }}"
+      loop: "{{ rank_files }}"
       notify: Restart the ranks
 
     - name: Copy the unit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from itertools import groupby
@@ -121,6 +122,24 @@ def test_kubernetes_takes_the_resources(name: str, target: str, tmp_path: Path):
     assert config["metadata"]["name"] == "pointsman-config"
 
 
+@pytest.mark.parametrize("target", ["lws", "rayservice"])
+def test_the_gateways_of_the_base_may_reach_every_address_of_their_configuration(target: str, tmp_path: Path):
+    folder = written(render(planned("switch"), target, MODELS), tmp_path)
+    base = kustomize(DEPLOY / "kubernetes" / "base")
+    policy = next(r for r in base if r["kind"] == "NetworkPolicy" and r["metadata"]["name"] == "pointsman")
+    open_ports = [port for rule in policy["spec"]["egress"] for port in rule["ports"] if "protocol" not in port]
+    text = "".join(path.read_text() for path in (folder / "gateway").iterdir())
+    asked = {int(port) for port in re.findall(r"http://[\w-]+:(\d+)/v1", text)}
+    assert asked
+    for port in asked:
+        assert any(one["port"] <= port <= one.get("endPort", one["port"]) for one in open_ports), port
+    assert "store: ${POINTSMAN_REDIS:-redis://redis:6379/0}" in text
+    named = set(re.findall(r"http://([\w-]+):", text))
+    services = {r["metadata"]["name"] for r in kustomize(folder) if r["kind"] == "Service"}
+    services |= {f"{r['metadata']['name']}-serve-svc" for r in kustomize(folder) if r["kind"] == "RayService"}
+    assert named <= services
+
+
 @pytest.mark.parametrize("name", ["switch", "ring"])
 def test_ray_serve_takes_the_applications_in_both_files(name: str, tmp_path: Path):
     folder = written(render(planned(name), "rayservice", MODELS), tmp_path)
@@ -137,8 +156,8 @@ def test_ansible_takes_the_playbook(tmp_path: Path):
     ansible(folder, folder / "inventory.yml", folder / "site.yml")
     hosts = yaml.safe_load((folder / "inventory.yml").read_text())["all"]["children"]["engines"]["hosts"]
     for node, variables in hosts.items():
-        assert all((folder / "files" / node / name).is_file() for name in variables["engine_files"])
-        assert {f"{rank}.sh" for rank in variables["engine_ranks"]} <= set(variables["engine_files"])
+        assert all((folder / "files" / node / name).is_file() for name in variables["rank_files"])
+        assert {f"{rank}.sh" for rank in variables["engine_ranks"]} <= set(variables["rank_files"])
 
 
 # --- what holds for the ranks of any plan ----------------------------------------------------------------
