@@ -5,6 +5,7 @@ Ray is no dependency of ours: `pip install 'ray[serve]'` beside the project lets
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -91,6 +92,25 @@ def test_both_replicas_run(url: str):
     listed = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120, env=env)
     states = json.loads(listed.stdout.splitlines()[-1])
     assert states == {"RUNNING": 2}
+
+
+@pytest.mark.parametrize("plan", ["switch", "ring"])
+def test_rays_own_schemas_take_every_rendered_application(plan: str):
+    """The models of an application are read by an internal class, because the public one wants vLLM beside it."""
+    schema = importlib.import_module("ray.serve.schema")
+    internal = pytest.importorskip(
+        "ray.llm._internal.serve.core.configs.llm_config", reason="Ray Serve LLM is not there, or not where it was"
+    )
+    files = render(reader.plan(ROOT / "tests" / "launch" / f"{plan}.yaml"), "rayservice", {})
+    served: list[str] = []
+    for name, text in files.items():
+        if name.startswith("serve/"):
+            application = schema.ServeDeploySchema(**yaml.safe_load(text)).applications[0]
+            for config in application.args.get("llm_configs", ()):
+                served.append(internal.LLMConfig(**config).model_id)
+                with pytest.raises(ValueError, match="placement"):
+                    internal.LLMConfig(**config, placement="PACK")
+    assert len(served) == {"switch": 2, "ring": 1}[plan]
 
 
 _STATUS = """
