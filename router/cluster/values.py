@@ -118,7 +118,6 @@ class Measured(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     note: str = ""
     fabric: str = ""
     engine: str = ""
-    held_out: bool = False  # shown in the table, and not what an estimate leans on: another build of the weights
 
 
 class Model(Struct, frozen=True, kw_only=True):

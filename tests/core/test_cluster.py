@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from router.cluster import estimate, fit, partition, reader
+from router.cluster import accuracy, estimate, fit, measure, partition, reader
 from router.cluster.values import Cluster, Impossible, Measured, Model, Node, Parallel, Wiring
 
 MODELS = {name: reader.model(name) for name in reader.names("models")}
@@ -163,6 +164,15 @@ def test_the_catalogue_holds_at_least_25_measured_rates():
     assert len(rows()) >= 25
 
 
+def test_the_summary_counts_rows_pairs_and_ranges_as_they_stand():
+    found = accuracy.rows(MODELS.values(), SWITCH)
+    assert [(row.model, row.predicted) for row in found] == [(m.name, pytest.approx(p)) for m, _, p in rows()]
+    total = accuracy.summary(found)
+    assert (total.rows, total.ranked) == (len(rows()), total.pairs)
+    assert total.inside >= 0.9
+    assert total.median_error < 0.25
+
+
 def test_the_formula_ranks_sizes_of_one_model_as_they_were_measured_in_every_pair():
     pairs = [
         (a, b, pa, pb)
@@ -223,6 +233,75 @@ def test_one_stream_waits_for_every_stage_of_a_pipeline():
     model, machine = MODELS["qwen3.5-397b-a17b-int4"], SWITCH.machine
     piped, sliced = (estimate.roofline(model, machine, p) for p in (Parallel(pipeline=4), Parallel(tensor=4)))
     assert piped < sliced
+
+
+# --- benchmarks of one's own -----------------------------------------------------------------------------
+
+VLLM = {
+    "backend": "vllm", "model_id": "nvidia/GLM-5.3-Flash-NVFP4", "max_concurrency": 1, "completed": 32,
+    "duration": 900.0, "total_input_tokens": 131072, "total_output_tokens": 32768, "output_throughput": 36.4,
+    "mean_ttft_ms": 1625.0, "mean_tpot_ms": 25.0, "median_tpot_ms": 24.9,
+}  # fmt: skip
+SGLANG = {
+    "backend": "sglang-oai", "max_concurrency": 8, "completed": 64, "duration": 90.0, "total_input_tokens": 65536,
+    "total_output_tokens": 65536, "concurrency": 7.6, "mean_ttft_ms": 900.0, "mean_tpot_ms": 40.0, "accept_length": 2.9,
+}  # fmt: skip
+
+
+def text(*results: dict[str, object]) -> str:
+    return "\n".join(json.dumps(one) for one in results)
+
+
+def test_a_benchmark_of_vllm_tells_decoding_and_with_one_stream_prefill():
+    (row,) = measure.rows(text(VLLM), "mine.json", 2)
+    assert (row.nodes, row.concurrency, row.engine) == (2, 1, "vllm")
+    assert row.tokens_per_s == pytest.approx(40.0)
+    assert row.prefill_tokens_per_s == pytest.approx(4096 / 1.6)
+
+
+def test_a_benchmark_of_sglang_is_a_line_a_run():
+    rows_ = measure.rows(text(SGLANG, SGLANG | {"max_concurrency": 16, "mean_tpot_ms": 60.0}), "mine.jsonl", 4)
+    assert [(row.concurrency, round(row.tokens_per_s or 0)) for row in rows_] == [(8, 200), (16, 267)]
+    assert all(row.prefill_tokens_per_s is None and row.engine == "sglang" for row in rows_)
+
+
+def test_a_file_that_says_its_size_is_believed():
+    assert measure.rows(text(VLLM | {"tensor_parallel_size": "4"}), "mine.json", 2)[0].nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "there is no result in it"),
+        ("Successful requests: 32", "mine.json:1: not JSON"),
+        ("[1, 2]", "a benchmark's result is an object"),
+        (text(VLLM | {"completed": 0}), "no request was completed"),
+        (text(VLLM | {"max_concurrency": None}), "run it with --max-concurrency"),
+        (text(VLLM | {"mean_tpot_ms": 0, "median_tpot_ms": None}), "run it against a streaming endpoint"),
+    ],
+)
+def test_a_file_that_is_no_benchmark_says_what_to_do(content: str, said: str):
+    with pytest.raises(Impossible, match=said):
+        measure.rows(content, "mine.json", 2)
+
+
+def test_a_benchmark_of_ones_own_replaces_the_catalogues_of_that_size_and_scales_what_stands_beside_it():
+    model = MODELS["glm-5.3-flash-nvfp4"]
+    refitted = estimate.with_rows(model, measure.rows(text(VLLM | {"mean_tpot_ms": 50.0}), "mine.json", 2))
+    at = estimate.decode(refitted, SWITCH, Parallel(tensor=2), 1)
+    assert (at.mid, at.source) == (pytest.approx(20.0), "measured: mine.json, a benchmark with vLLM")
+    eight = estimate.decode(refitted, SWITCH, Parallel(tensor=2), 8)
+    assert eight.mid == pytest.approx(
+        estimate.roofline(model, SWITCH.machine, Parallel(tensor=2), 8) * 20.0 / 37.4, rel=0.01
+    )
+    assert estimate.decode(refitted, SWITCH, Parallel(tensor=4), 1).mid == 64.0  # another size is left as it was
+
+
+def test_two_sizes_tell_what_nodes_share_and_what_each_of_them_pays():
+    two, four = (measure.rows(text(VLLM | {"mean_tpot_ms": ms}), "m.json", n)[0] for n, ms in ((2, 50.0), (4, 30.0)))
+    (found,) = measure.halves([two, four])
+    assert (found.shared_ms, found.paid_ms) == (pytest.approx(80.0), pytest.approx(10.0))
+    assert measure.halves([two]) == []
 
 
 # --- partition -------------------------------------------------------------------------------------------

@@ -86,6 +86,40 @@ def test_the_shipped_catalogue_covers_the_models_that_are_spoken_of():
         assert name in known
 
 
+def test_the_table_of_predicted_against_measured_in_the_docs_is_what_the_command_says():
+    done = call("accuracy")
+    assert done.exit_code == 0, done.output
+    assert done.stdout in (CATALOG.parents[1] / "docs" / "cluster.md").read_text()
+    told = json.loads(call("accuracy", "--json").stdout)
+    assert len(told["rows"]) == told["summary"]["rows"] >= 25
+
+
+def test_fit_takes_a_benchmark_in_and_says_what_it_changed(tmp_path: Path):
+    result = {"backend": "vllm", "model_id": "mine/Other", "max_concurrency": 1, "completed": 9, "mean_tpot_ms": 50.0}
+    (tmp_path / "two.json").write_text(json.dumps(result))
+    (tmp_path / "four.json").write_text(json.dumps(result | {"mean_tpot_ms": 30.0}))
+    asked = ("fit", "--cluster", "eight-spark-switch", "--model", "glm-5.3-flash-nvfp4", "--measure")
+    done = call(*asked, tmp_path / "two.json", "--measure", f"{tmp_path}/four.json@4", "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["decode_tokens_per_s"]["mid"] == 20.0
+    assert [(row["nodes"], row["before"]["mid"], row["after"]["mid"]) for row in told["refit"]["rows"]] == [
+        (2, 38.0, 20.0),
+        (4, 64.0, 33.3),
+    ]
+    assert told["refit"]["step_ms"] == [{"streams": 1, "shared": 80.0, "paid": 10.0}]
+    words = call(*asked, tmp_path / "two.json")
+    assert "this is a benchmark of mine/Other; the plan is for nvidia/GLM-5.3-Flash-NVFP4" in words.output
+
+
+def test_a_benchmark_that_cannot_be_read_ends_in_one_line(tmp_path: Path):
+    asked = ("fit", "--cluster", "one-spark", "--model", "minicpm5-2b", "--measure")
+    (tmp_path / "no.json").write_text("nothing")
+    for given, code, said in ((tmp_path / "no.json", 1, "not JSON"), (tmp_path / "none.json", 2, "cannot be read")):
+        done = call(*asked, given)
+        assert (done.exit_code, said in done.output, len(done.output.splitlines())) == (code, True, 1)
+
+
 # --- mistakes --------------------------------------------------------------------------------------------
 
 

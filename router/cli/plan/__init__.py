@@ -29,6 +29,7 @@ PLANS: Final[Mapping[str, tuple[str, str]]] = {
     "render": ("router.cli.plan.render", "The files that start a plan's groups, and the gateway's configuration."),
     "inventory": ("router.cli.plan.inventory", "Machines asked what they are, and the cluster that they make."),
     "doctor": ("router.cli.plan.doctor", "Whether machines and engines are what a plan takes them for."),
+    "accuracy": ("router.cli.plan.accuracy", "What the estimates say of everything that was measured."),
     "simulate": ("evals.simulate_command", "What routing buys on a cluster: the same requests, four ways."),
 }
 
