@@ -267,6 +267,8 @@ def _sentence(of: Record) -> str:
     where = f"{records.group(of) or '-'}/{served.deployment if served is not None else '-'}"
     score = f" score {of.decision.score:.2f}" if of.decision is not None and of.decision.score is not None else ""
     tries = f" after {len(of.attempts)} attempts" if len(of.attempts) > 1 else ""
+    failed = [f"{one.deployment} {one.error}" for one in of.attempts if one.error is not None and not one.scout]
+    tries += f" ({', '.join(failed)})" if failed else ""
     tokens = f"{of.usage.input}+{of.usage.output} tokens"
     return f"{of.outcome}: {place} -> {where}{score}{tries}, {tokens}, {of.timing.total_s * 1000:.0f} ms, {of.id}"
 

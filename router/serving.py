@@ -221,7 +221,7 @@ class Gateway:
         try:
             await asyncio.to_thread(history.keep, folder, config, self.snapshot.config.digest, how, time.time())
         except (OSError, ConfigError) as error:
-            log.error("history: this configuration is not kept (%s)", error)
+            log.error("history: this configuration is not kept, so `rollback` will not know it (%s)", error)
 
     async def watch(self) -> None:
         """Reload when the files change, and look at what moves by itself, until cancelled."""

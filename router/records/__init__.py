@@ -24,5 +24,5 @@ def open_recorder(folder: Path, retention: Retention | None = None) -> SqlRecord
     try:
         state.make(folder)
     except OSError as error:
-        log.error("records: cannot create %s: %s", folder, error.strerror)
+        log.error("records: cannot create %s: %s; name another folder with --state", folder, error.strerror)
     return SqlRecorder(state.records_url(folder), retention=retention)

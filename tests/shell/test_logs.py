@@ -119,7 +119,10 @@ def test_a_terminal_sees_control_characters_escaped(shown: Log, end: str):
 
 def test_a_person_reads_one_sentence_a_request(shown: Log):
     logs.request(record())
-    assert "ok: default/difficulty -> large/large-a score 0.25 after 2 attempts" in shown.text
+    assert (
+        "ok: default/difficulty -> large/large-a score 0.25 after 2 attempts (small-a upstream_unreachable)"
+        in shown.text
+    )
     assert "req-1" in shown.text
 
 
