@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from router.errors import Mistake
-from router.policy_files.review import Review, review
+
+if TYPE_CHECKING:
+    from router.policy_files.review import Review
 
 
 @click.command()
@@ -25,6 +27,8 @@ def command(directory: Path, as_json: bool) -> None:
     Prints file:line:column: path: message for every mistake. Exit code 0 without mistakes (warnings do not
     count), 1 with.
     """
+    from router.policy_files.review import review  # here, so that --help and completion do not wait for pydantic
+
     found = review(directory, needs=True)
     if as_json:
         click.echo(json.dumps(_summary(found), indent=2, ensure_ascii=False))

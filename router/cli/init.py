@@ -7,17 +7,17 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from router.cli import show
 from router.errors import BadRequest, ConfigError
-from router.starter import first, places
-from router.starter.choice import Choice, choose
-from router.starter.draft import Draft
-from router.starter.files import Occupied, write
-from router.starter.found import Place
+
+if TYPE_CHECKING:
+    from router.starter.choice import Choice
+    from router.starter.draft import Draft
+    from router.starter.found import Place
 
 
 @click.command()
@@ -49,6 +49,11 @@ def command(
 
     Exit code 0, 1 where nothing was written.
     """
+    # Here, so that --help and completion do not wait for pydantic and httpx.
+    from router.starter import first, places
+    from router.starter.choice import choose
+    from router.starter.files import Occupied, write
+
     found: list[Place] = []
     choice: Choice | None = None
     if source is None:

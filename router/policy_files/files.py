@@ -25,7 +25,8 @@ def read_directory(directory: FilePath) -> dict[str, bytes]:
     try:
         paths = sorted(path for path in directory.iterdir() if is_config_file(path))
     except OSError as error:
-        raise ConfigError([whole_file(directory, f"cannot read this directory: {error.strerror}")]) from error
+        hint = "; `pointsman init DIR` writes a first configuration" if error.errno == errno.ENOENT else ""
+        raise ConfigError([whole_file(directory, f"cannot read this directory: {error.strerror}{hint}")]) from error
     for path in paths:
         try:
             found[path.name] = _read(path)

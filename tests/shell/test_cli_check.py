@@ -76,6 +76,7 @@ def test_check_of_a_directory_that_is_not_there_exits_1(tmp_path: Path) -> None:
     result = run("check", tmp_path / "nowhere")
     assert result.exit_code == 1
     assert "nowhere:1:1: (file): cannot read this directory" in result.stdout
+    assert "`pointsman init DIR` writes a first configuration" in result.stdout
 
 
 def test_schema_prints_the_schema() -> None:
