@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -106,6 +107,9 @@ def _show_found(found: Sequence[Place], choice: Choice | None) -> None:
     else:
         click.echo("Nothing was found: no engine on its usual port, and no provider's key in the environment.")
     if choice is None:
+        click.echo("Both groups get the shipped 270M model, which answers like a toy.")
+        if importlib.util.find_spec("xllamacpp") is None:
+            click.echo("What runs it is not installed: pip install 'pointsman[local]'")
         return
     click.echo()
     groups = (("small", choice.small), ("large", choice.large))
@@ -140,14 +144,19 @@ def _show_draft(draft: Draft) -> None:
 
 
 def _show_end(draft: Draft, directory: Path, written: Sequence[Path], found: Sequence[Place]) -> None:
+    from router.starter.places import OURS
+
     click.echo(f"\nwrote {', '.join(str(path) for path in written)}")
     if unset := [name for name in draft.variables if not os.environ.get(name)]:
         click.echo(f"set before you serve: {', '.join(unset)}")
     called, config = show.program(), "" if directory == Path("policies") else f" --config {directory}"
-    port = " --port 8090" if any(place.base_url.endswith(":8080/v1") for place in found) else ""
+    there = next((place for place in found if place.base_url.endswith(":8080/v1")), None)
+    port = "" if there is None else " --port 8090"
+    if there is not None and there.kind == OURS:
+        port += " --admin-port 9091"
     click.echo(f"next:\n  {called} check {directory}\n  {called} serve{config}{port}")
-    if port:
-        click.echo("(port 8080, where the gateway would listen, is taken)")
+    if there is not None:
+        click.echo(f"(port 8080, where the gateway would listen, is {there.title}'s)")
     if not found and not draft.left and sys.stdout.isatty():
         click.echo("For models of your own: `ollama pull qwen3:8b`, or set a provider's key; then --force.")
 

@@ -33,6 +33,7 @@ ELSEWHERE = {
     ".venv/bin/pointsman serve": "tests/e2e/test_serve.py",
     ".venv/bin/pip install": "downloads",
     ".venv/bin/pointsman eval run": "tests/evals/test_commands.py, on a smaller file: this one takes a minute",
+    ".venv/bin/pointsman eval report": "tests/docs/test_tutorial.py",
 }
 WHOLE_PAGES = {"tutorial.md": "tests/docs/test_tutorial.py"}
 
@@ -62,7 +63,6 @@ def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m router "$@"\n')
     program.chmod(0o755)
-    (tmp_path / "request.json").write_text('{"model": "auto", "messages": [{"role": "user", "content": "Hello"}]}')
     env = {**os.environ, "PYTHONPATH": str(ROOT), "POINTSMAN_STATE": str(tmp_path / "state")}
     printed: dict[str, tuple[int, str]] = {}
     for command in console.commands(ROOT / "README.md"):
@@ -70,9 +70,11 @@ def test_the_readmes_commands_do_what_it_says(tmp_path: Path) -> None:
             ran = subprocess.run(
                 ["bash", "-c", command.text], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
             )
-            printed[command.text.split()[1]] = (ran.returncode, ran.stdout + ran.stderr)
-    assert list(printed) == ["check", "explain", "schema", "replay", "history"]
+            words = command.text.split()
+            printed[words[1 if words[0].endswith("pointsman") else 0]] = (ran.returncode, ran.stdout + ran.stderr)
+    assert list(printed) == ["echo", "check", "explain", "schema", "replay", "history"]
     assert {name: code for name, (code, _) in printed.items()} == {
+        "echo": 0,
         "check": 0,
         "explain": 0,
         "schema": 0,

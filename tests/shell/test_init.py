@@ -191,6 +191,7 @@ async def test_with_nothing_found_the_embedded_model_serves_both(host: str, tmp_
     code, out, _ = await init(tmp_path, "--host", host)
     assert code == 0
     assert out.startswith("Nothing was found")
+    assert "Both groups get the shipped 270M model" in out
     found = review(tmp_path, {})
     assert found.config is not None
     assert [one.upstream for one in found.config.deployments.values()] == ["local", "local"]
@@ -215,7 +216,7 @@ async def test_a_gateway_of_ours_is_no_upstream_and_its_port_is_minded(host: str
         code, out, _ = await init(tmp_path, "--host", host)
     assert code == 0
     assert "is a gateway itself, and left alone" in out
-    assert "--port 8090" in out
+    assert "--port 8090 --admin-port 9091" in out
     assert checked(tmp_path) == {"small": ["gemma3:latest"], "large": ["qwen3:8b"]}
 
 
