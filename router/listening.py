@@ -27,7 +27,6 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         sock.close()
         click.echo(f"pointsman: cannot listen on {host}:{port}: {error.strerror}; {_instead(error, port)}", err=True)
         raise SystemExit(2) from None
-    sock.set_inheritable(True)
     return sock
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from router.config import Access, Config, Deployment
-from router.listening import announce
+from router.listening import announce, bind
 from tests.support.config_files import write
 from tests.support.served import free_port
 
@@ -129,3 +129,20 @@ def test_a_download_that_fails_says_what_to_do_and_the_next_run_goes_on(tmp_path
     assert run(folder).stdout.splitlines()[-1] == "ran serve"
     again = run(folder, "ARGS=--port 9000")
     assert again.stdout == "ran serve --port 9000\n"  # nothing is installed a second time
+
+
+def test_no_process_of_a_model_holds_the_gateways_port() -> None:
+    """Else it stays taken after the gateway, and whoever connects waits for nobody."""
+    listening = bind("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    code = (
+        "import os\n"
+        "for one in os.scandir('/proc/self/fd'):\n"
+        "    print(os.readlink(one.path) if os.path.lexists(one.path) else '')\n"
+    )
+    inode = os.fstat(listening.fileno()).st_ino
+    ran = subprocess.run([sys.executable, "-c", code], close_fds=False, capture_output=True, text=True, check=False)
+    listening.close()
+    assert f"socket:[{inode}]" not in ran.stdout
+    with bind("127.0.0.1", port):
+        pass
