@@ -66,6 +66,7 @@ log = logging.getLogger("pointsman.service")
 
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
+RETRY_LATER = frozenset((429, 498, 503, 529))
 _ANSWERS = (Score, Abstain)
 NO_PIN = Pin()  # of a group that is asked for by name: the conversation goes back to the deployment that has its cache
 BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
@@ -428,10 +429,13 @@ def error_headers(error: PointsmanError) -> Headers:
     headers: Headers = [(b"content-type", b"application/json")]
     if isinstance(error, Unauthorized):
         headers.append((b"www-authenticate", b"Bearer"))
-    if error.retry_after_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, -(-error.retry_after_s // 1))))
+    wait_s = error.retry_after_s
+    if wait_s is None and isinstance(error, UpstreamStatus) and error.status in RETRY_LATER:
+        wait_s = 1.0  # the upstream names no time: clients that are told none may come back at once
+    if wait_s is not None:
+        headers.append((b"retry-after", b"%d" % max(1, -(-wait_s // 1))))
         if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:
-            headers.append((b"retry-after-ms", b"%d" % (error.retry_after_s * 1000)))
+            headers.append((b"retry-after-ms", b"%d" % (wait_s * 1000)))
     return headers
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from time import localtime
 from typing import Any, BinaryIO
@@ -12,11 +12,13 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from router import explain, policy, record, scorers, signals
 from router.config import Config
 from router.decide import decide
 from router.errors import BadRequest, ConfigError
+from router.keys import Grant, Ring, permit
 from router.policy_files.review import load
 from router.seams import Scorer
 from router.types import Abstain, Caller, Checked, Decision, Load, NeedScore, Prompt, Record, Score, Session, Signals
@@ -35,6 +37,7 @@ class Question(Struct, frozen=True, kw_only=True):
     features: Mapping[str, Mapping[str, float]] = {}
     recorded: Decision | None = None
     checked: Checked | None = None
+    quotas: Mapping[str, Mapping[str, int]] | None = None  # whose -> group -> requests a day; None = nobody was named
 
 
 @click.command()
@@ -43,8 +46,9 @@ class Question(Struct, frozen=True, kw_only=True):
     "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
 )
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="A request header; may be repeated.")
+@click.option("--key", metavar="NAME", help="The key of keys.yaml that asks, by its name.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_json: bool) -> None:
+def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], key: str | None, as_json: bool) -> None:
     """Show where a request would go, and why. No upstream is called.
 
     REQUEST.json is the body of a chat request, or one exported record: that is decided again from its own signals,
@@ -55,8 +59,11 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_j
         found = load(config)
         past = _past(content)
         question = (
-            _of_record(found, past) if past is not None else asyncio.run(_of_body(found, content, _headers(headers)))
+            _of_record(found, past)
+            if past is not None
+            else asyncio.run(_of_body(found, content, _headers(headers), key))
         )
+        lines = [] if past is not None else list(_told_of_quotas(found, question))
     except (ConfigError, BadRequest) as error:
         click.echo(error.message, err=True)
         raise SystemExit(2) from None
@@ -71,7 +78,7 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], as_j
         question.checked,
         question.features,
     )
-    click.echo(_json(told, question) if as_json else _text(told, question))
+    click.echo(_json(told, question) if as_json else "\n".join([_text(told, question), *lines]))
 
 
 def _past(content: bytes) -> Record | None:
@@ -103,15 +110,23 @@ def _of_record(config: Config, past: Record) -> Question:
     )
 
 
-async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Question:
+async def _of_body(config: Config, body: bytes, headers: Mapping[str, str], key: str | None) -> Question:
     """Asks the real scorers, as the service does."""
     request = CODECS["chat"].decode(body)
+    caller, grant = Caller(id="explain", headers=headers), None
+    if key is not None:
+        access = config.access
+        if access is None or key not in access.keys:
+            raise BadRequest(f"there is no key named {key!r} in keys.yaml; `pointsman keys list` has their names")
+        caller = replace(caller, key=key, tenant=access.keys[key].tenant)
+        grant = Ring(access, config).of(caller)
+        permit(grant, request.model)
     chosen = policy.select(config, request.model)
     text = signals.user_text(request)
     now = localtime()
     given = signals.extract(
         request,
-        Caller(id="explain", headers=headers),
+        caller,
         text=text,
         named_headers=policy.named_headers(config),
         hour=now.tm_hour,
@@ -126,7 +141,29 @@ async def _of_body(config: Config, body: bytes, headers: Mapping[str, str]) -> Q
         if isinstance(scores[step.scorer], Score):
             features[step.scorer] = dict(scorers.top_features(scorer, prompt))
         await scorer.aclose()
-    return Question(chosen=chosen, signals=given, scores=scores, features=features)
+    quotas = None if grant is None else _quotas(grant)
+    return Question(chosen=chosen, signals=given, scores=scores, features=features, quotas=quotas)
+
+
+def _quotas(grant: Grant) -> dict[str, Mapping[str, int]]:
+    both = {f"key {grant.key.name}": grant.key.quota}
+    if grant.tenant is not None:
+        both[f"tenant {grant.tenant.name}"] = grant.tenant.quota
+    return {whose: quota for whose, quota in both.items() if quota}
+
+
+def _told_of_quotas(config: Config, question: Question) -> Iterator[str]:
+    """What a quota may change. How much of one is used is counted where requests are served."""
+    access = config.access
+    if question.quotas is None:
+        if access is not None and any(one.quota for one in (*access.keys.values(), *access.tenants.values())):
+            yield "quota     not looked at: --key NAME says who asks"
+        return
+    for whose, quota in question.quotas.items():
+        for group, most in quota.items():
+            yield f"quota     {whose}: {most} requests a day of group {group}; what is left of them, a gateway knows"
+    if question.quotas:
+        yield "          (POST /v1/decision with the key: a group whose quota is used up is passed over)"
 
 
 async def _score(scorer: Scorer, prompt: Prompt) -> Score | Abstain:
@@ -166,6 +203,8 @@ def _compared(recorded: Decision, made: Decision | None) -> str:
 
 def _json(told: explain.Explanation, question: Question) -> str:
     plain: dict[str, Any] = msgspec.to_builtins(told)
+    if question.quotas is not None:
+        plain["quotas"] = question.quotas
     if question.recorded is not None:
         plain["recorded"] = msgspec.to_builtins(question.recorded)
         plain["same"] = told.decision == question.recorded

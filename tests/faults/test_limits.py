@@ -200,3 +200,17 @@ async def test_F11_after_a_total_outage_normal_service_is_back_within_seconds(tm
                 await asyncio.sleep(0.1)
         replies = await asyncio.gather(*(rig.ask() for _ in range(50)))
         assert {r.status_code for r in replies} == {200}
+
+
+@pytest.mark.parametrize("code", [429, 498, 503, 529])
+async def test_F08_who_is_told_to_come_back_is_told_when_though_the_upstream_did_not_say(
+    tmp_path: Path, code: int
+) -> None:
+    async with (
+        ScriptedServer(lambda _: status(code)) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        for _ in range(5):  # by then it is out, and the answer is the gateway's own
+            reply = await rig.ask()
+            assert reply.status_code in (code, 429, 503)
+            assert int(reply.headers["retry-after"]) >= 1

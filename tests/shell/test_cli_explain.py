@@ -179,3 +179,31 @@ def test_explaining_changes_nothing(tmp_path: Path) -> None:
         "request.json",
         "scorers.yaml",
     ]
+
+
+KEYS = f"""version: 1
+keys:
+  ci: {{sha256: {"0" * 64}, tenant: acme, quota: {{large: 500}}, models: [auto]}}
+  free: {{sha256: {"1" * 64}, tenant: other}}
+tenants: {{acme: {{quota: {{small: 9}}}}}}
+"""
+
+
+def test_who_asks_is_told_by_name_and_so_are_the_quotas_whose_use_only_a_gateway_knows(tmp_path: Path) -> None:
+    write(tmp_path, scorers=SCORERS)
+    (tmp_path / "keys.yaml").write_text(KEYS)
+    assert "quota     not looked at: --key NAME says who asks" in run(tmp_path, BODY).stdout
+    told = run(tmp_path, BODY, "--key", "ci").stdout
+    assert "tenant='acme' key='ci'" in told
+    assert "quota     key ci: 500 requests a day of group large; what is left of them, a gateway knows" in told
+    assert "quota     tenant acme: 9 requests a day of group small" in told
+    assert "POST /v1/decision" in told
+    assert json.loads(run(tmp_path, BODY, "--key", "ci", "--json").stdout)["quotas"] == {
+        "key ci": {"large": 500},
+        "tenant acme": {"small": 9},
+    }
+    assert "quota" not in run(tmp_path, BODY, "--key", "free").stdout
+    unknown = run(tmp_path, BODY, "--key", "nobody")
+    assert (unknown.exit_code, "pointsman keys list" in unknown.stderr) == (2, True)
+    refused = run(tmp_path, BODY | {"model": "large"}, "--key", "ci")
+    assert (refused.exit_code, "does not exist" in refused.stderr) == (2, True)
