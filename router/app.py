@@ -308,10 +308,9 @@ def rest(service: Service, state: Any) -> Any:
 
     @api.post("/v1/feedback")
     async def feedback(request: Request) -> JSONResponse:  # pyright: ignore[reportUnusedFunction]
-        body, _ = await whole(request, FEEDBACK_LIMIT)
-        said = catalogue.opinion(body, time())
-        state.recorder.feedback(said)
-        service.trials.opinion(said.request_id, said.score)
+        body, caller = await whole(request, FEEDBACK_LIMIT)
+        said = catalogue.opinion(body, time(), caller.tenant)
+        await catalogue.judged(service, state.recorder, said, keyed=service.snapshot.ring is not None)
         return JSONResponse({"status": "kept"})
 
     return api

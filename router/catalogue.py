@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from router import explain, scorers
 from router.config import Config
-from router.errors import BadRequest, NotFound
+from router.errors import BadRequest, NotFound, Overloaded
 from router.flight import Flight, Snapshot
 from router.keys import Grant
 from router.policy import visible_models
-from router.records import Feedback
+from router.records import Feedback, SqlRecorder
 from router.service import Service, draw_of
-from router.types import Caller, Dialect, Prompt, Score
+from router.types import Caller, Dialect, Prompt, Record, Score
 from router.wire import CODECS
 
 
@@ -140,14 +140,56 @@ def _features(flight: Flight, prompt: Prompt) -> dict[str, dict[str, float]]:
 
 class _Opinion(msgspec.Struct, frozen=True):
     request_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    score: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    thumbs: Literal["up", "down"] | None = None
+    resolved: bool | None = None
     label: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
-def opinion(body: bytes, now: float) -> Feedback:
+_FEEDBACK = 'feedback is {request_id, label?} with one of score (0 to 1), thumbs ("up" or "down") and resolved'
+
+
+def opinion(body: bytes, now: float, tenant: str = "") -> Feedback:
     """The feedback in a body, given at `now` in Unix seconds. Raises BadRequest."""
     try:
         said = msgspec.json.decode(body, type=_Opinion)
     except msgspec.MsgspecError as error:
-        raise BadRequest(f"feedback is {{request_id, score in [0,1], label?}}: {error}") from None
-    return Feedback(request_id=said.request_id, time=now, score=said.score, label=said.label)
+        raise BadRequest(f"{_FEEDBACK}: {error}") from None
+    given = {
+        "score": said.score,
+        "thumbs": None if said.thumbs is None else float(said.thumbs == "up"),
+        "resolved": None if said.resolved is None else float(said.resolved),
+    }
+    scores = [(name, value) for name, value in given.items() if value is not None]
+    if len(scores) != 1:
+        raise BadRequest(_FEEDBACK)
+    ((name, score),) = scores
+    label = said.label if said.label is not None or name == "score" else f"{name}: {'yes' if score else 'no'}"
+    return Feedback(request_id=said.request_id, tenant=tenant, time=now, score=score, label=label)
+
+
+async def judged(service: Service, recorder: SqlRecorder, said: Feedback, *, keyed: bool) -> None:
+    """Keep feedback and count it. `keyed`: a tenant may judge its own requests alone. Raises NotFound."""
+    try:
+        of = await asyncio.to_thread(_record, recorder, said.request_id)
+    except Overloaded:
+        if keyed:
+            raise
+        of = None
+    if keyed and (of is None or of.signals is None or of.signals.tenant != said.tenant):
+        raise NotFound("no request of yours has that id, or its record is gone")
+    recorder.feedback(said)
+    service.trials.opinion(said.request_id, said.score)
+    if of is not None:
+        service.judging.opinion(said, of)
+
+
+def _record(recorder: SqlRecorder, request_id: str) -> Record | None:
+    """The record of a request, also of one that is about to be written."""
+    found = recorder.reader.get(request_id)
+    if found is None and recorder.flush(_WRITTEN_S):
+        found = recorder.reader.get(request_id)
+    return found
+
+
+_WRITTEN_S = 2.0  # for records that wait to be written

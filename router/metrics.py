@@ -107,6 +107,7 @@ class Metrics:
         self._samples: dict[tuple[str, str], int] = {}
         self._unjudged: dict[tuple[str, str], int] = {}
         self._judging_cost: dict[tuple[str], float] = {}
+        self._alarms: dict[tuple[str, str], float] = {}
         self._canaries: dict[tuple[str, str], float] = {}
         self._canary_differences: dict[tuple[str, str], tuple[float, float, float]] = {}
         self._counts: dict[CountName, Callable[[], int]] = {}
@@ -196,6 +197,25 @@ class Metrics:
     def quality_sample(self, policy: str, verdict: Verdict) -> None:
         key = (_known(policy, self._names.policies), _known(verdict, frozenset(get_args(Verdict))))
         self._samples[key] = self._samples.get(key, 0) + 1
+
+    def alarm(self, kind: str, of: str, up: bool | None) -> None:
+        """Whether an alarm of drift is up; None where there is nothing any more that it is of."""
+        names = self._names
+        key = (kind, _known(of, names.policies | names.deployments | names.scorers))
+        if up is None:
+            self._alarms.pop(key, None)
+        else:
+            self._alarms[key] = float(up)
+
+    def scorers(self) -> dict[str, tuple[list[int], list[int], int]]:
+        """Since the start, by scorer: scores by tenth, answers by bucket of their time, abstentions."""
+        self._count()
+        lost = dict.fromkeys(self._scorers, 0)
+        for (name, _), count in list(self._abstains.items()):
+            lost[name] = lost.get(name, 0) + count
+        return {
+            name: (one.score.counts(), one.seconds.counts(), lost[name]) for name, one in list(self._scorers.items())
+        }
 
     def quality_dropped(self, policy: str, reason: str) -> None:
         """An answer that was to be judged and was not."""
@@ -367,6 +387,7 @@ class Metrics:
                 f"quality_difference{suffix}", "Answers given minus the large group's", ("policy", "route"), values
             )
         yield _counter("quality_samples", "Answers compared", ("policy", "verdict"), self._samples)
+        yield _gauge("alarm", "1 while something is not what it was", ("kind", "of"), self._alarms)
         yield _counter("quality_dropped", "Answers chosen and not compared", ("policy", "reason"), self._unjudged)
         yield _counter("judging_dollars", "Cost of comparing answers", ("policy",), self._judging_cost)
         yield _gauge("config_generation", "Configurations taken since the start", (), {(): self._generation})

@@ -37,6 +37,10 @@ class Histogram:
             self._counts += numpy.bincount(self._edges.searchsorted(values), minlength=len(self._counts))
             self.total += sum(values)
 
+    def counts(self) -> list[int]:
+        """By bucket, not summed up."""
+        return self._counts.tolist()
+
     def buckets(self) -> list[tuple[str, float]]:
         rows: list[tuple[str, float]] = []
         sum_so_far = 0

@@ -192,6 +192,8 @@ def _quality(answers: list[Any]) -> Any:
         for name in ("today", "might", "judged", "cost"):
             whole[name] = sum(one[name] for one in each)
         whole["dropped"] = {why: sum(one["dropped"][why] for one in each) for why in whole["dropped"]}
+    alarms = {(one["kind"], one["of"]): one for answer in answers for one in answer["alarms"]}
+    shown["alarms"] = sorted(alarms.values(), key=lambda one: one["since"])
     return shown
 
 

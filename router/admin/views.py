@@ -149,6 +149,7 @@ def quality(state: AdminState, found: Sequence[Found]) -> dict[str, Any]:
     return {
         "samples": sum(one.estimates[0].n for one in found),
         "policies": [_judged(state, one) for one in found],
+        "alarms": state.judging.alarms.view(),
         "note": note,
     }
 
@@ -178,5 +179,7 @@ def _judged(state: AdminState, found: Found) -> dict[str, Any]:
             "dropped": {why: count.dropped[why] for why in DROPPED},
             "cost": count.cost,
         },
+        "calibration": found.calibration,
+        "feedback": msgspec.to_builtins(found.feedback),
         "estimates": [msgspec.to_builtins(one) for one in found.estimates],
     }

@@ -12,15 +12,20 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from router import steer
-from router.config import Config, Policy
+from router import record, steer
+from router.config import Config, Judge, Policy
 from router.metrics import Metrics
-from router.quality import sampling
+from router.quality import drift, sampling
 from router.quality.estimates import DECIDED, Estimate, Sample, estimate, value_of
-from router.quality.judge_error import UNCORRECTED, Correction
+from router.quality.judge_error import UNCORRECTED, WORTH, Correction
+from router.quality.opinions import Heard, Opinion, differences, heard
+from router.records import Feedback
+from router.types import Record
 
 KEPT = 20_000  # newest samples of a policy
+_NEWEST = 1000  # of which a calibration is told
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -29,6 +34,9 @@ class Found(Struct, frozen=True, kw_only=True):
     policy: str
     estimates: tuple[Estimate, ...]
     judged: Mapping[str, Sequence[steer.Judged]]  # by route
+    feedback: Heard
+    calibration: float | None = None  # expected error of the scores
+    fallen: drift.Fallen = drift.Fallen(reference=None, recent=None)
 
 
 class Ledger:
@@ -37,7 +45,9 @@ class Ledger:
     def __init__(self, metrics: Metrics, judged: Callable[[str, str, Sequence[steer.Judged]], None]) -> None:
         self.fresh = False  # something came since the last `take`
         self.newest = 0.0  # Unix seconds of the newest sample
+        self.heard = 0.0  # the same of feedback
         self._of: dict[str, dict[str, Sample]] = {}
+        self._opinions: dict[str, dict[tuple[str, str], Opinion]] = {}
         self._metrics = metrics
         self._judged = judged
 
@@ -52,6 +62,21 @@ class Ledger:
         self.newest = max(self.newest, sample.time)
         self.fresh = True
         return True
+
+    def hear(self, opinion: Opinion) -> None:
+        """Feedback; of the same tenant on the same request the newest counts."""
+        held, key = self._opinions.setdefault(opinion.policy, {}), (opinion.id, opinion.tenant)
+        before = held.get(key)
+        if before is not None and before.time >= opinion.time:
+            return
+        if before is None and len(held) >= KEPT:
+            del held[next(iter(held))]
+        held[key] = opinion
+        self.heard = max(self.heard, opinion.time)
+        self.fresh = True
+
+    def opinions(self, policy: str) -> tuple[Opinion, ...]:
+        return tuple(self._opinions.get(policy, {}).values())
 
     def of(self, policy: str) -> tuple[Sample, ...]:
         return tuple(self._of.get(policy, {}).values())
@@ -76,21 +101,31 @@ class Ledger:
                 self._judged(one.policy, route, judged)
 
 
-def tell(config: Config, held: Mapping[str, Sequence[Sample]], errors: Mapping[str, Correction]) -> list[Found]:
-    """What the samples say of every policy that is judged."""
+def tell(
+    config: Config,
+    held: Mapping[str, Sequence[Sample]],
+    said: Mapping[str, Sequence[Opinion]],
+    errors: Mapping[str, Correction],
+) -> list[Found]:
+    """What is known of every policy that is judged, or of which there is feedback."""
     known = models(config)
     return [
-        _of_policy(policy, [s for s in held.get(name, ()) if s.models == known(s.small, s.large)], errors.get(name))
+        _of_policy(
+            policy,
+            sorted(
+                (one for one in held.get(name, ()) if one.models == known(one.small, one.large)),
+                key=lambda one: one.time,  # those of other workers are heard of late
+            ),
+            said.get(name, ()),
+            errors.get(name, UNCORRECTED),
+        )
         for name, policy in config.policies.items()
-        if policy.judge is not None
+        if policy.judge is not None or said.get(name)
     ]
 
 
-def _of_policy(policy: Policy, samples: Sequence[Sample], error: Correction | None) -> Found:
-    judge = policy.judge
-    if judge is None:
-        raise RuntimeError("only policies with `judge` have samples")
-    error = error if error is not None else UNCORRECTED
+def _of_policy(policy: Policy, samples: Sequence[Sample], said: Sequence[Opinion], error: Correction) -> Found:
+    judge = policy.judge if policy.judge is not None else Judge(share=1.0)
     given: dict[str, Any] = {"widest": sampling.widest(judge), "precision": judge.precision, "error": error}
     routes = dict.fromkeys(one.route for one in samples)
     domains = dict.fromkeys(one.domain for one in samples)
@@ -100,16 +135,49 @@ def _of_policy(policy: Policy, samples: Sequence[Sample], error: Correction | No
     return Found(
         policy=policy.name,
         estimates=tuple(cells),
-        judged={route: _compared(samples, route, given["widest"], error) for route in routes},
+        judged=_judged(samples, said, given["widest"], error),
+        feedback=heard(said),
+        calibration=drift.calibration(samples[-_NEWEST:], given["widest"]),
+        fallen=drift.fallen([WORTH[DECIDED[one.verdict]] for one in samples if one.verdict in DECIDED]),
     )
 
 
-def _compared(samples: Sequence[Sample], route: str, widest: float, error: Correction) -> tuple[steer.Judged, ...]:
-    """A route's samples as targets on quality count them."""
-    return tuple(
-        steer.Judged(score=one.score, loss=-value_of(one, error), weight=one.weight(widest))
-        for one in samples[-steer.WINDOW :]
-        if one.route == route and one.score is not None and one.verdict in DECIDED
+def _judged(
+    samples: Sequence[Sample], said: Sequence[Opinion], widest: float, error: Correction
+) -> dict[str, list[steer.Judged]]:
+    """By route what targets on quality count: compared answers, and feedback on explored requests."""
+    found: dict[str, list[steer.Judged]] = {}
+    for one in samples[-steer.WINDOW :]:
+        if one.score is not None and one.verdict in DECIDED:
+            judged = steer.Judged(score=one.score, loss=-value_of(one, error), weight=one.weight(widest))
+            found.setdefault(one.route, []).append(judged)
+    for opinion, difference in differences(said[-steer.WINDOW :]):
+        if opinion.score is not None:
+            found.setdefault(opinion.route, []).append(steer.Judged(score=opinion.score, loss=-difference))
+    return found
+
+
+def opinion_of(config: Config, said: Feedback, on: Record) -> Opinion | None:
+    """Feedback as something to count; None where its request was not served by a policy that is in force."""
+    policy, made, served = config.policies.get(on.policy), on.decision, record.group(on)
+    if policy is None or made is None or served is None:
+        return None
+    arms = sampling.arms(policy, replace(made, group=served))
+    if arms is None:
+        return None
+    explored = made.other is not None and {served, made.other} == {arms.small, arms.large} and served == made.group
+    return Opinion(
+        id=said.request_id,
+        tenant=said.tenant,
+        time=said.time,
+        policy=policy.name,
+        route=made.route,
+        small=arms.small,
+        large=arms.large,
+        served=served,
+        quality=said.score,
+        propensity=made.propensity if explored else 1.0,
+        score=made.score,
     )
 
 

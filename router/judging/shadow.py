@@ -25,14 +25,16 @@ from router.config import Config, Judge, Policy
 from router.errors import Overloaded, PointsmanError
 from router.flight import Chosen, Flight, Snapshot
 from router.health import Health
-from router.judging import labels, questions
+from router.judging import alarms, labels, questions
+from router.judging.alarms import Alarms
 from router.judging.asking import Asker, Copied
-from router.judging.ledger import Found, Ledger, models, tell
+from router.judging.ledger import Found, Ledger, models, opinion_of, tell
 from router.metrics import Metrics
 from router.quality import sampling
 from router.quality.estimates import By, Sample, Verdict
 from router.quality.judge_error import Correction
 from router.quality.sampling import Arms
+from router.records import Feedback
 from router.relay import Relay
 from router.types import Record
 from router.watch import Ticker
@@ -51,10 +53,12 @@ Dropped = Literal["busy", "budget", "failed", "unreadable", "elsewhere"]
 DROPPED: tuple[Dropped, ...] = get_args(Dropped)
 
 
-class Samples(Protocol):
-    """Where samples outlive the process. `records.SqlReader` is one."""
+class Kept(Protocol):
+    """Where samples and feedback outlive the process. `records.SqlReader` is one."""
 
     def samples(self, since: float = 0.0, limit: int = 20_000) -> list[Sample]: ...
+
+    def opinions(self, since: float = 0.0, limit: int = 5_000) -> list[tuple[Feedback, Record]]: ...
 
 
 class Count:
@@ -98,6 +102,8 @@ class Judging:
         self.on = False  # some policy is judged, and the gateway does not drain
         self.ledger = Ledger(metrics, judged)
         self.measured: dict[str, labels.Measured] = {}  # by policy
+        self.alarms = Alarms(metrics, clock)
+        self._health = health
         self._asker = Asker(relay, ticker, health, admission)
         self._metrics = metrics
         self._clock = clock
@@ -107,15 +113,16 @@ class Judging:
         self._room = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
         self._keep: Callable[[Sample], None] = lambda sample: None
-        self._reader: Samples | None = None
+        self._reader: Kept | None = None
         self._folder: Path | None = None
+        self._hears = False
         self._workers = 1
         self._asks = True
         self._measuring: asyncio.Task[None] | None = None
         self._closed = False
 
     def outlive(
-        self, keep: Callable[[Sample], None], reader: Samples, folder: Path, *, workers: int = 1, first: bool = True
+        self, keep: Callable[[Sample], None], reader: Kept, folder: Path, *, workers: int = 1, first: bool = True
     ) -> None:
         """Where samples are kept and read; one of several `workers`, of which the `first` puts judges their labels."""
         self._keep, self._reader, self._folder = keep, reader, folder
@@ -127,8 +134,12 @@ class Judging:
         self._models = models(config)
         judged = [policy for policy in config.policies.values() if policy.judge is not None]
         self.on = bool(judged) and not self._closed
+        self._hears = bool(judged) or any(policy.explore is not None for policy in config.policies.values())
         self._counts = {policy.name: self._counts.get(policy.name) or Count() for policy in judged}
         self.measured = {}
+        self.alarms.forget(("quality", "calibration"), list(self._counts))
+        self.alarms.forget(("score_drift", "abstentions", "scorer_latency"), list(config.scorers))
+        self.alarms.forget(("served_model",), list(config.deployments))
         self.ledger.fresh = True
         if self._measuring is not None:
             self._measuring.cancel()
@@ -317,15 +328,29 @@ class Judging:
 
     async def run(self) -> None:
         """Until cancelled: hear of what others have judged, and tell gauges and targets what follows."""
-        heard = 0.0
+        heard, looked = 0.0, self._clock()
         while True:
-            if self.on and self._reader is not None and self._clock() - heard >= HEAR_S:
+            if self._hears and self._reader is not None and self._clock() - heard >= HEAR_S:
                 heard = self._clock()
                 await self._hear()
-            if self.on and self.ledger.fresh:
+            if self.ledger.fresh:
                 self.ledger.fresh = False
-                self.ledger.publish(await self.found())
+                found = await self.found()
+                self.ledger.publish(found)
+                for one in found:
+                    self.alarms.policy(one.policy, one.calibration, one.fallen)
+            if self._clock() - looked >= alarms.LOOK_S:
+                looked = self._clock()
+                await self._look()
             await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        """At scorers and at the models that answered; of every policy, judged or not."""
+        counted = await asyncio.to_thread(self._metrics.scorers)
+        self.alarms.scorers(
+            {name: alarms.Reading(scores=s, seconds=t, abstained=n) for name, (s, t, n) in counted.items()}
+        )
+        self.alarms.served(self._health.other_models)
 
     async def _hear(self) -> None:
         if self._reader is None:
@@ -334,16 +359,25 @@ class Judging:
         try:
             for sample in await asyncio.to_thread(self._reader.samples, since):
                 self.ledger.add(sample)
+            since = max(0.0, self.ledger.heard - 10 * HEAR_S)
+            for said, on in await asyncio.to_thread(self._reader.opinions, since):
+                self.opinion(said, on)
         except Overloaded:
             pass  # the recorder tells of a database that does not answer
 
+    def opinion(self, said: Feedback, on: Record) -> None:
+        """Feedback on a request."""
+        if self._config is not None and (found := opinion_of(self._config, said, on)) is not None:
+            self.ledger.hear(found)
+
     async def found(self) -> list[Found]:
-        """What the samples say now."""
+        """What samples and feedback say now."""
         config = self._config
-        if config is None or not self._counts:
+        if config is None:
             return []
         held = {name: self.ledger.of(name) for name in self._counts}
-        return await asyncio.to_thread(tell, config, held, self.errors())
+        said = {name: self.ledger.opinions(name) for name in config.policies}
+        return await asyncio.to_thread(tell, config, held, said, self.errors())
 
     def errors(self) -> dict[str, Correction]:
         return {name: one.correction for name, one in self.measured.items() if one.correction is not None}

@@ -100,6 +100,20 @@ class SqlReader:
             found = [msgspec.json.decode(line, type=Sample) for line in connection.scalars(query)]
         return found[::-1]
 
+    def opinions(self, since: float = 0.0, limit: int = 5_000) -> list[tuple[Feedback, Record]]:
+        """The newest feedback from `since` (Unix seconds) on with the records that it is of, oldest first."""
+        query = select(feedback, records.c.record).join(records, records.c.id == feedback.c.request_id)
+        query = query.where(feedback.c.time >= since).order_by(feedback.c.time.desc()).limit(limit)
+        with self._connection() as connection:
+            rows = connection.execute(query).all()
+        return [
+            (
+                Feedback(request_id=r.request_id, tenant=r.tenant, time=r.time, score=r.score, label=r.label),
+                record.decode(r.record),
+            )
+            for r in reversed(rows)
+        ]
+
     @contextmanager
     def _connection(self) -> Generator[Connection, None, None]:
         try:

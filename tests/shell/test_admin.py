@@ -22,6 +22,7 @@ from router.changes import Changes
 from router.config import Config, Deployment, Group, Policy
 from router.errors import ConfigError
 from router.health import Health
+from router.judging.alarms import Alarms
 from router.metrics import Metrics
 from router.records import Feedback, SqlRecorder
 from router.seams import Presence
@@ -55,6 +56,9 @@ class Snapshot:
 class Unjudged:
     """No policy has `judge`; what is shown of one that has, `test_judging` tells."""
 
+    def __init__(self, metrics: Metrics) -> None:
+        self.alarms = Alarms(metrics)
+
     async def found(self) -> list[Any]:
         return []
 
@@ -74,7 +78,7 @@ class Gateway:
         self.health = Health()
         self.steering = Steering(self.metrics, Changes(None))
         self.trials = Trials(self.metrics, Changes(None))
-        self.judging = Unjudged()
+        self.judging = Unjudged(self.metrics)
         url = f"sqlite:///{folder / 'records.sqlite3'}"
         self.recorder = SqlRecorder(url, linger_s=0.01, clock=lambda: 1000.0)
         self.recorder.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from router.admin import many, sums
+from router.admin.many import JOINED
 
 WORKER = """\
 # HELP pointsman_requests_total Requests answered
@@ -94,3 +95,21 @@ def test_a_change_counts_as_taken_once_every_worker_has_it():
     assert (joined["reload_ok"], joined["reload_error"]) == (False, "default.yaml:3:1")
     assert joined["workers"] == [{"pid": 3}, {"pid": 2}]
     assert joined["started"] == 7.0
+
+
+def test_samples_of_workers_are_told_once_and_what_each_has_drawn_is_added() -> None:
+    def answer(samples: int, judged: int, alarms: list[str]) -> dict[str, Any]:
+        sampling = {"today": judged, "might": 10 * judged, "judged": judged, "cost": 0.5, "dropped": {"busy": judged}}
+        return {
+            "samples": samples,
+            "policies": [{"policy": "p", "sampling": sampling, "estimates": [{"n": samples}]}],
+            "alarms": [{"kind": "quality", "of": of, "since": 1.0} for of in alarms],
+            "note": None,
+        }
+
+    shown = JOINED["/admin/quality"]([answer(5, 2, ["p"]), answer(7, 3, ["p", "q"])])
+    assert (shown["samples"], shown["policies"][0]["estimates"]) == (7, [{"n": 7}])
+    assert shown["policies"][0]["sampling"] == {
+        "today": 5, "might": 50, "judged": 5, "cost": 1.0, "dropped": {"busy": 5},
+    }  # fmt: skip
+    assert [one["of"] for one in shown["alarms"]] == ["p", "q"]

@@ -43,6 +43,7 @@ CONTRACT = {
     "pointsman_quality_samples": {"policy", "verdict"},
     "pointsman_quality_dropped": {"policy", "reason"},
     "pointsman_judging_dollars": {"policy"},
+    "pointsman_alarm": {"kind", "of"},
     "pointsman_config_generation": set(),
     "pointsman_config_reload_ok": set(),
 }
@@ -114,6 +115,7 @@ def used() -> Metrics:
     metrics.quality_sample("default", "same")
     metrics.quality_dropped("default", "busy")
     metrics.judging_cost("default", 0.5)
+    metrics.alarm("quality", "default", True)
     metrics.config(2, True)
     return metrics
 

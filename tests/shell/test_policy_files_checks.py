@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from router.errors import Mistake
 from router.policy_files import load, review
 from tests.support.config_files import GROUPS, POLICY, marked, messages, places, policy, route, write
 
@@ -595,3 +597,57 @@ def test_checks_of_a_cascade_that_can_tell_nothing_are_warned_of(tmp_path: Path)
         write(tmp_path, groups=groups, default=lines.replace("scorer: difficulty, score_below: 0.5", "")), {}
     )
     assert found.warnings == ()
+
+
+# --- judges ----------------------------------------------------------------------------------------------
+
+JUDGED = GROUPS.replace("groups:\n", "groups:\n  judge: {deployments: [judge-a]}\n") + (
+    '  judge-a: {upstream: openai, base_url: "http://127.0.0.1:9004/v1", model: m-judge, api_key: none}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("judge", "place", "words"),
+    [
+        ("{share: 0, group: judge}", "judge.share", "more than 0"),
+        ("{share: 0.01, near_share: 0.5, group: judge}", "judge.near_share", "20 times"),
+        ("{share: 0.1}", "judge", "nobody compares"),
+        ("{share: 0.1, checker: same_answer, calibration: x.jsonl}", "judge.calibration", "measures a model"),
+        ("{share: 0.1, group: large}", "judge.group", "who is judged cannot judge"),
+        ("{share: 0.1, group: jugde}", "judge.group", "did you mean 'judge'"),
+        ("{share: 0.1, group: judge, budget_per_day: 0}", "judge.budget_per_day", "at least 1"),
+        ("{share: 0.1, group: judge, precision: 0}", "judge.precision", "more than 0"),
+        ("{share: 0.1, group: judge, within: 0}", "judge.within", "more than 0"),
+        ("{share: 0.1, group: judge, idle: 0}", "judge.idle", "at least 1"),
+        ("{share: 0.1, group: judge, checker: luck}", "judge.checker", "same_answer"),
+        ("{share: 0.1, group: judge, when: {turns: {above: 3, below: 2}}}", "judge.when.turns", ""),
+    ],
+)
+def test_a_judge_that_cannot_judge_is_refused_at_its_place(tmp_path: Path, judge: str, place: str, words: str) -> None:
+    folder = write(tmp_path, groups=JUDGED, default=POLICY + f"judge: {judge}\n")
+    found = review(folder, {})
+    assert [one.path for one in found.mistakes] == [place]
+    assert words in found.mistakes[0].message
+
+
+def test_a_judge_that_is_one_of_the_judged_under_another_name_is_refused(tmp_path: Path) -> None:
+    same_place = JUDGED.replace("deployments: [judge-a]", "deployments: [large-b]").replace("m-judge", "m-spare")
+    same_model = JUDGED.replace("m-judge", "m-small")
+    for groups, words in ((same_place, "deployment large-b"), (same_model, "is the model m-small")):
+        folder = write(tmp_path, groups=groups, default=POLICY + "judge: {share: 0.1, group: judge}\n")
+        (mistake,) = review(folder, {}).mistakes
+        assert mistake.path == "judge.group"
+        assert words in mistake.message
+
+
+def test_a_judge_whose_errors_nobody_knows_is_a_warning(tmp_path: Path) -> None:
+    folder = write(tmp_path, groups=JUDGED, default=POLICY + "judge: {share: 0.1, group: judge}\n")
+    found = review(folder, {})
+    assert found.config is not None
+    assert [one.path for one in found.warnings if "judge" in one.path] == ["judge.group"]
+    gone = POLICY + "judge: {share: 0.1, group: judge, calibration: /no/such/file}\n"
+    assert "not on this machine" in messages_of(review(write(tmp_path, groups=JUDGED, default=gone), {}).warnings)
+
+
+def messages_of(found: Sequence[Mistake]) -> str:
+    return " ".join(one.message for one in found)
