@@ -147,14 +147,13 @@ def namespaces() -> Iterator[list[str]]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
-def cable(one: str, other: str, device: str, its: str, subnet: int, mtu: int = 9000) -> None:
-    """A cable between two namespaces, an address at each end, and each end's address resolved at the other."""
+def cable(one: str, other: str, device: str, its: str, subnet: int, mtu: int = 9000) -> list[tuple[str, str]]:
+    """A cable between two namespaces with an address at each end. Returns who may speak to which address."""
     ip("link", "add", device, "netns", one, "type", "veth", "peer", "name", its, "netns", other)
     for name, end, host in ((one, device, 1), (other, its, 2)):
         ip("-n", name, "address", "add", f"10.77.{subnet}.{host}/24", "dev", end)
         ip("-n", name, "link", "set", end, "mtu", str(mtu), "up")
-    speak(one, f"10.77.{subnet}.2")
-    speak(other, f"10.77.{subnet}.1")
+    return [(one, f"10.77.{subnet}.2"), (other, f"10.77.{subnet}.1")]
 
 
 def speak(name: str, address: str) -> None:
@@ -170,10 +169,12 @@ def inventory(names: list[str]) -> list[Facts]:
     return facts
 
 
-def settled(names: list[str], kind: str) -> Any:
-    """The cluster as it looks once neighbours are resolved, which takes the kernel a moment."""
-    until = time.monotonic() + 20
+def settled(names: list[str], kind: str, speaking: list[tuple[str, str]]) -> Any:
+    """The cluster as it looks once neighbours are resolved, which takes the kernel a moment, and may fail at first."""
+    until = time.monotonic() + 30
     while True:
+        for name, address in speaking:
+            speak(name, address)
         drawn = wiring.draw(inventory(names))
         if drawn.fabric.kind == kind or time.monotonic() > until:
             return drawn
@@ -182,9 +183,10 @@ def settled(names: list[str], kind: str) -> Any:
 
 def test_namespaces_cabled_in_a_ring_are_found_to_be_one(namespaces: list[str]):
     order = [namespaces[i] for i in (0, 2, 1, 3)]
+    speaking: list[tuple[str, str]] = []
     for at, one in enumerate(order):
-        cable(one, order[(at + 1) % 4], "port0", "port1", 10 + at)
-    drawn = settled(namespaces, "ring")
+        speaking += cable(one, order[(at + 1) % 4], "port0", "port1", 10 + at)
+    drawn = settled(namespaces, "ring", speaking)
     assert drawn.fabric.kind == "ring", drawn.why
     assert list(drawn.fabric.order) in (order, [order[0], *reversed(order[1:])])
     assert set(drawn.fabric.interfaces) == {"port0", "port1"}
@@ -199,11 +201,8 @@ def test_namespaces_on_a_bridge_are_found_to_be_behind_a_switch(namespaces: list
         ip("-n", switch, "link", "set", f"sw{number}", "master", "br0", "up")
         ip("-n", name, "address", "add", f"10.77.1.{number}/24", "dev", "port0")
         ip("-n", name, "link", "set", "port0", "up")
-    for one in range(1, 4):
-        for other in range(1, 4):
-            if one != other:
-                speak(nodes[one - 1], f"10.77.1.{other}")
-    drawn = settled(nodes, "switch")
+    pairs = [(one, other) for one in range(1, 4) for other in range(1, 4) if one != other]
+    drawn = settled(nodes, "switch", [(nodes[one - 1], f"10.77.1.{other}") for one, other in pairs])
     assert drawn.fabric.kind == "switch", drawn.why
 
 
