@@ -177,8 +177,8 @@ def _rate_sources(of: Scenario) -> list[str]:
 
 
 def _table(outcome: Outcome) -> str:
-    heads = ("", "layout", "large share", "quality", "95% interval", "", "bears, requests/s", "within objective",
-             "TTFT p95, s", "TPOT p95, ms", "tokens/s", "Wh a request", "abstained")  # fmt: skip
+    heads = ("", "large share", "quality", "95% interval", "", "bears, requests/s", "within objective",
+             "TTFT p95, s", "TPOT p95, ms", "tokens/s", "Wh a request", "abstained", "layout")  # fmt: skip
     spans = [arm.quality_ci for arm in outcome.arms.values()]
     scale = (min(low for low, _ in spans), max(high for _, high in spans))
     large = outcome.arms["large_only"].quality
@@ -187,7 +187,6 @@ def _table(outcome: Outcome) -> str:
         arm = outcome.arms[name]
         mark = interval(arm.quality_ci[0], arm.quality, arm.quality_ci[1], scale, COLOURS[name], large)
         cells = [
-            f"<code>{escape(arm.layout)}</code>",
             percent(arm.large_share),
             f"{arm.quality:.3f}",
             f"[{arm.quality_ci[0]:.3f}, {arm.quality_ci[1]:.3f}]",
@@ -199,6 +198,7 @@ def _table(outcome: Outcome) -> str:
             f"{arm.throughput_tokens_per_s:,.0f}",
             "–" if arm.wh_per_request is None else f"{arm.wh_per_request:.2f}",
             percent(arm.abstained_share),
+            f"<code>{escape(arm.layout)}</code>",
         ]
         head = f'<th scope="row"><i style="background:{COLOURS[name]}"></i>{NAMES[name]}</th>'
         rows += f"<tr>{head}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

@@ -37,8 +37,9 @@ ARMS: Final = ("large_only", "small_only", "random", "routed")
 DRAWS = 1000  # of the bootstrap over prompts
 STREAMS: Final = 16  # at once of one copy, unless said otherwise
 KEPT = 0.9  # of the requests have to meet the objective for a load to count as borne
-PROBE: Final = 8_000  # requests of one look at a load
+PROBE: Final = 6_000  # requests of one look at a load
 _LOOKS = 12
+_LEAST = 0.01  # requests a second; less is none
 
 Which = Literal["low", "mid", "high"]
 
@@ -341,11 +342,15 @@ def bearable(of: Scenario, made: Ready, arm: str, seed: int, requests: int = PRO
         served = next(iter(arms_of(of, made, work, (arm,))))[1]
         return float(_well(of, served).mean()) >= KEPT
 
-    low, high = 0.01, 0.02
-    if not borne(low):
-        return 0.0
-    while borne(high):
-        low, high = high, 2 * high
+    low = high = of.arrivals.per_s
+    if borne(high):
+        while borne(high := 2 * high):
+            low = high
+    else:
+        while not borne(low := low / 2):
+            high = low
+            if low < _LEAST:
+                return 0.0
     for _ in range(_LOOKS):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if borne(middle) else (low, middle)

@@ -29,6 +29,7 @@ ELSEWHERE = {
     "curl ": "tests/docs/test_recipes.py",
     "pointsman init mine --from": "tests/shell/test_init_from.py",
     "pointsman plan ": "tests/shell/test_cli_plan.py",
+    "vllm bench serve": "an engine's; tests/core/test_cluster.py reads what it writes",
     ".venv/bin/pointsman init mine": "tests/shell/test_init.py",
     ".venv/bin/pointsman serve": "tests/e2e/test_serve.py",
     ".venv/bin/pip install": "downloads",
