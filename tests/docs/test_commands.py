@@ -25,6 +25,7 @@ ELSEWHERE = {
     "claude ": "tests/clients/test_command_lines.py",
     "codex ": "tests/clients/test_command_lines.py",
     "export ": "tests/clients/test_command_lines.py sets them",
+    "vllm ": "an engine of the reader's, on accelerators that no test has",
     "docker ": "no container engine in the tests; its requests: tests/docs/test_recipes.py",
     "curl ": "tests/docs/test_recipes.py",
     "pointsman init mine --from": "tests/shell/test_init_from.py",

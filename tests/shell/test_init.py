@@ -284,6 +284,13 @@ def test_a_name_tells_its_size(name: str, size: float | None) -> None:
     assert sizes.billions(name) == pytest.approx(size) if size else sizes.billions(name) is None
 
 
+def test_prices_and_windows_that_a_provider_lists_go_into_the_file() -> None:
+    """As OpenRouter has them: dollars a token, as text. openrouter.ai/docs/api-reference/list-available-models"""
+    listed = {"id": "x/y", "context_length": 200000, "pricing": {"prompt": "0.000003", "completion": "0.000015"}}
+    assert places._plain(listed).more == {"context_window": 200000, "price": {"input": 3.0, "output": 15.0}}
+    assert places._plain({"id": "x/y", "pricing": {"prompt": "-1", "completion": "-1"}}).more == {}
+
+
 def _hosted(kind: str, *names: str) -> Place:
     provider = places.PROVIDERS[kind]
     models = tuple(places._plain({"id": name}) for name in names)

@@ -42,7 +42,7 @@ async def serving(
         process = subprocess.Popen(argv, stdout=out, stderr=out)
     try:
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            until = time.monotonic() + 30
+            until = time.monotonic() + 120  # a loaded machine takes half a minute for two workers
             while True:
                 try:
                     if (await client.get("/readyz")).status_code == 200:
