@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Table
 
 from router import record
 from router.records.schema import measures, traffic
-from router.records.sql import Statement, insert_into
+from router.records.sql import LARGEST, Statement, insert_into
 from router.types import Record, Score
 
 Measure = Literal["ttft", "tpot", "total", "overhead", "score"]
@@ -92,8 +92,8 @@ def _add(fine: _Traffic, spread: _Measures, one: Record) -> None:
     if cell is None:
         cell = fine[key] = [0, 0, 0, 0.0, 0, 0.0]
     cell[0] += 1
-    cell[1] += one.usage.input
-    cell[2] += one.usage.output
+    cell[1] += min(one.usage.input, LARGEST)
+    cell[2] += min(one.usage.output, LARGEST)
     if one.cost is not None:
         cell[3] += one.cost
         if one.cost_large is not None:

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 # What a database may raise: sqlite3's own errors come unwrapped out of the listener that tunes a connection.
 ERRORS = (exc.SQLAlchemyError, sqlite3.Error)
 
-_MOST = 2**31 - 1  # of a column: an upstream may report any number, and one row must not spoil its batch
+LARGEST = 2**31 - 1  # of a column: an upstream may report any number, and one row must not spoil its batch
 
 
 class Feedback(Struct, frozen=True, kw_only=True):
@@ -64,8 +64,8 @@ def row(of: Record) -> tuple[Any, ...]:
         served.deployment if served is not None else None,
         of.outcome,
         score,
-        min(of.usage.input, _MOST),
-        min(of.usage.output, _MOST),
+        min(of.usage.input, LARGEST),
+        min(of.usage.output, LARGEST),
         of.cost,
         of.timing.ttft_s,
         of.timing.total_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -73,7 +74,8 @@ class Rig:
 
     async def records(self, count: int = 1) -> list[Record]:
         """The newest records, newest first, once so many have been written."""
-        for _ in range(100):
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
             await asyncio.to_thread(self.gateway.recorder.flush)
             found = [r async for r in _read(self.gateway, count)]
             if len(found) >= count:
