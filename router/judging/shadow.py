@@ -330,19 +330,25 @@ class Judging:
         """Until cancelled: hear of what others have judged, and tell gauges and targets what follows."""
         heard, looked = 0.0, self._clock()
         while True:
-            if self._hears and self._reader is not None and self._clock() - heard >= HEAR_S:
-                heard = self._clock()
-                await self._hear()
-            if self.ledger.fresh:
-                self.ledger.fresh = False
-                found = await self.found()
-                self.ledger.publish(found)
-                for one in found:
-                    self.alarms.policy(one.policy, one.calibration, one.fallen)
-            if self._clock() - looked >= alarms.LOOK_S:
-                looked = self._clock()
-                await self._look()
+            try:
+                if self._hears and self._reader is not None and self._clock() - heard >= HEAR_S:
+                    heard = self._clock()
+                    await self._hear()
+                if self.ledger.fresh:
+                    self.ledger.fresh = False
+                    await self._tell()
+                if self._clock() - looked >= alarms.LOOK_S:
+                    looked = self._clock()
+                    await self._look()
+            except Exception:  # a mistake of ours here must not end the watch of the files beside it
+                log.exception("quality stays as it was told last")
             await asyncio.sleep(LOOK_S)
+
+    async def _tell(self) -> None:
+        found = await self.found()
+        self.ledger.publish(found)
+        for one in found:
+            self.alarms.policy(one.policy, one.calibration, one.fallen)
 
     async def _look(self) -> None:
         """At scorers and at the models that answered; of every policy, judged or not."""
