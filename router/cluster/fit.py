@@ -123,6 +123,21 @@ def wiring_forbids(cluster: Cluster, parallel: Parallel) -> str | None:
     )
 
 
+def legal(model: Model, cluster: Cluster) -> dict[str, list[int]]:
+    """The sizes that the model's shape and the wiring allow, whatever memory says: of slices, of stages, and of slices
+    with experts whole on ranks."""
+    total = len(cluster.nodes)
+    kinds = {
+        "tensor": [Parallel(tensor=n) for n in range(1, total + 1) if _whole(n)],
+        "pipeline": [Parallel(pipeline=n) for n in range(1, total + 1)],
+        "expert": [Parallel(tensor=n, expert=True) for n in range(2, total + 1) if _whole(n)],
+    }
+    return {
+        kind: [one.nodes for one in each if not (shape_forbids(model, one) or wiring_forbids(cluster, one))]
+        for kind, each in kinds.items()
+    }
+
+
 def spreads(cluster: Cluster) -> Iterator[Parallel]:
     """Every spread over so many nodes as there are, tensor slices before pipelines, small before large."""
     total = len(cluster.nodes)

@@ -78,6 +78,14 @@ def test_a_spread_that_the_shape_forbids_is_refused_with_the_reason(parallel: Pa
     assert why in str(fit.shape_forbids(MODELS["qwen3.8-flash-next-nvfp4"], parallel))
 
 
+def test_the_legal_sizes_of_a_model_are_listed_by_kind_and_follow_the_wiring():
+    model = MODELS["glm-5.3-flash-nvfp4"]
+    whole = list(range(1, 9))
+    assert fit.legal(model, SWITCH) == {"tensor": [1, 2, 4, 8], "pipeline": whole, "expert": [2, 4, 8]}
+    assert fit.legal(model, RING) == {"tensor": [1, 2, 8], "pipeline": whole, "expert": [2]}
+    assert fit.legal(MODELS["llama-3.1-8b-nvfp4"], SWITCH)["expert"] == []
+
+
 def test_experts_are_dealt_whole_only_where_any_rank_reaches_any_other():
     whole = Parallel(tensor=8, expert=True)
     assert fit.wiring_forbids(SWITCH, whole) is None

@@ -50,6 +50,7 @@ def test_fit_tells_nodes_layout_cache_and_a_rate_as_a_range():
     assert set(rate) == {"low", "mid", "high", "source"}
     assert rate["low"] < rate["mid"] < rate["high"]
     assert told["facts"]["weights_gb"]["basis"] == "published"
+    assert told["legal"]["tensor"] == [1, 2, 8]
 
 
 def test_fit_in_words_names_the_nodes_and_why_fewer_would_not_do():

@@ -132,6 +132,7 @@ def _plain(found: fits.Fit, model: Model, cluster: Cluster) -> dict[str, Any]:
         "decode_tokens_per_s_by_streams": batches,
         "prefill_tokens_per_s": ranged(estimate.prefill(model, cluster, parallel)),
         "ttft_s": ranged(estimate.ttft_s(model, cluster, parallel, PROMPT)) | {"prompt_tokens": PROMPT},  # type: ignore[operator]
+        "legal": fits.legal(model, cluster),
         "why": list(found.why),
         "also": [
             {"layout": str(p), "nodes": p.nodes, "kv_tokens": n.kv_tokens, "per_node_gib": round(n.per_node_gib, 1)}
