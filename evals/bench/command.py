@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,6 +25,13 @@ import click
 @click.option("--rounds", type=click.IntRange(1, 20), default=3, show_default=True, help="Turns of each contender.")
 @click.option("--scorer", metavar="NAME|DIR", help="Measure this scorer by itself instead: what a prompt costs.")
 @click.option("--config", type=click.Path(path_type=Path), help="With --scorer: where its name is looked up.")
+@click.option("--peers", is_flag=True, help="Install Switchyard for the comparison, into an environment of its own.")
+@click.option(
+    "--compare",
+    "baseline",
+    type=click.Path(path_type=Path),
+    help="A table of before: exit 1 when a ratio is worse by more than 15%.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The figures as JSON.")
 @click.option("--out", type=click.Path(path_type=Path), help="Write the JSON there as well.")
 def command(
@@ -36,15 +44,19 @@ def command(
     rounds: int,
     scorer: str | None,
     config: Path | None,
+    peers: bool,
+    baseline: Path | None,
     as_json: bool,
     out: Path | None,
 ) -> None:
     """Measure the gateway's overhead, in one run, as ratios.
 
-    Without --url it starts a gateway with everything switched on and a bare proxy, both in front of a mock upstream,
-    and compares their CPU time per request (Linux). With --url and --direct it compares the latency of a gateway
-    that runs with that of calling the upstream directly. With --scorer it measures what scoring one prompt takes.
+    Without --url it starts a gateway with everything switched on, a bare proxy and, where it is installed,
+    Switchyard, all in front of a mock upstream, and prints every figure that has a target (Linux). With --url and
+    --direct it compares the latency of a gateway that runs with that of calling the upstream directly. With --scorer
+    it measures what scoring one prompt takes.
     """
+    worse: list[str] = []
     if (url is None) != (direct is None):
         raise click.UsageError("--url and --direct go together")
     if url is not None and direct is not None:
@@ -58,10 +70,26 @@ def command(
         result = scorers.measure(scorer, config, count)
         text = scorers.render(result)
     else:
-        from evals.bench import run
+        from evals.bench import peers as others
+        from evals.bench import table
 
-        result = run.bench(scale, rounds)
-        text = run.render(result)
+        before = None if baseline is None else _read(baseline)
+        if peers:
+            others.install()
+        result = table.bench(scale, rounds)
+        text = table.render(result)
+        worse = [] if before is None else table.compare(result, before)
     if out is not None:
         out.write_text(json.dumps(result, indent=1) + "\n")
     click.echo(json.dumps(result, indent=1) if as_json else text)
+    if worse:
+        raise click.ClickException("worse than the baseline by more than 15%: " + "; ".join(worse))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A table written before. Raises click.ClickException where it is none."""
+    try:
+        found = json.loads(path.read_text())
+        return {"rows": [{"work": row["work"], "ratios": row["ratios"]} for row in found["rows"]]}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise click.ClickException(f"{path} is not a table that `bench --out` wrote") from None

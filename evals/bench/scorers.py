@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,14 @@ async def _ask(scorer: Scorer, text: str) -> Score | Abstain:
     return answer if isinstance(answer, Score | Abstain) else await answer
 
 
-async def _all(scorer: Scorer, count: int) -> dict[str, Any]:
+async def _all(scorer: Scorer, count: int, shapes: Iterable[str]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     inside = scorer
     while isinstance(inside, Cached | Signalled):
         inside = inside.scorer
     if isinstance(inside, OffLoop):
         await asyncio.to_thread(inside.load)
-    for shape in SHAPES:
+    for shape in shapes:
         wall: list[float] = []
         cpu: list[float] = []
         for i, text in enumerate(prompts(shape, count + _WARM)):
@@ -79,11 +79,11 @@ async def _all(scorer: Scorer, count: int) -> dict[str, Any]:
     return out
 
 
-def measure(name: str, config: Path | None, count: int) -> dict[str, Any]:
+def measure(name: str, config: Path | None, count: int, shapes: Iterable[str] = tuple(SHAPES)) -> dict[str, Any]:
     """Milliseconds a prompt, by shape. Raises click.ClickException where the scorer cannot be used."""
     try:
         scorer = decisions.find(name, config)
-        rows = asyncio.run(_all(scorer, count))
+        rows = asyncio.run(_all(scorer, count, shapes))
     except BadData as error:
         raise click.ClickException(str(error)) from error
     return {"scorer": name, "count": count, "rows": rows}
