@@ -41,7 +41,7 @@ fmt: .venv/dev.stamp ## format, and fix what lint can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/dev.stamp ## the gateway's cost per request, against a bare proxy in the same run
+bench: .venv/dev.stamp ## every figure that has a target, against a bare proxy in the same run
 	$(BIN)/pointsman bench $(ARGS)
 
 licences: .venv/run.stamp ## list what is installed with its licences, and write dist/LICENCES.md and dist/sbom.cdx.json

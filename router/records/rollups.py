@@ -7,6 +7,7 @@ that the server took and whose confirmation got lost is written again; its recor
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log10
 from typing import Any, Literal
@@ -28,6 +29,8 @@ _ADDED = ("requests", "input_tokens", "output_tokens", "cost", "compared", "save
 
 _Traffic = dict[tuple[Any, ...], list[float]]
 _Measures = dict[tuple[Any, ...], int]
+_MEASURED: tuple[Measure, ...] = ("ttft", "tpot", "total", "overhead")
+_Times = dict[tuple[int, str, str], tuple[list[float], list[float], list[float], list[float]]]  # seconds, as measured
 
 
 def bucket_of(seconds: float) -> int:
@@ -70,8 +73,13 @@ def sums(of: Iterable[Record]) -> tuple[_Traffic, _Measures]:
     """Rows of both tables by key, for both widths."""
     fine: _Traffic = {}
     spread: _Measures = {}
+    times: _Times = {}
     for one in of:
-        _add(fine, spread, one)
+        _add(fine, spread, times, one)
+    for (start, *place), cells in times.items():
+        for measure, seconds in zip(_MEASURED, cells, strict=True):
+            for bucket, count in Counter(map(bucket_of, seconds)).items():
+                spread[start, measure, *place, bucket] = count
     return _widths(fine, _joined), _widths(spread, int.__add__)
 
 
@@ -79,7 +87,7 @@ def _joined(cell: list[float], more: list[float]) -> list[float]:
     return [a + b for a, b in zip(cell, more, strict=True)]
 
 
-def _add(fine: _Traffic, spread: _Measures, one: Record) -> None:
+def _add(fine: _Traffic, spread: _Measures, times: _Times, one: Record) -> None:
     start = int(one.time) // FINE_S * FINE_S
     decision, served, timing = one.decision, record.served(one), one.timing
     group, deployment, route = "", "", ""
@@ -101,12 +109,15 @@ def _add(fine: _Traffic, spread: _Measures, one: Record) -> None:
             cell[5] += one.cost_large - one.cost
     if decision is None:
         return
-    ttft_s, tpot_s = timing.ttft_s, timing.tpot_s
-    times = (("ttft", ttft_s), ("tpot", tpot_s), ("total", timing.total_s), ("overhead", timing.overhead_s))
-    for measure, seconds in times:
-        if seconds is not None:
-            place = (start, measure, group, deployment, bucket_of(seconds))
-            spread[place] = spread.get(place, 0) + 1
+    took = times.get((start, group, deployment))
+    if took is None:
+        took = times[start, group, deployment] = ([], [], [], [])
+    if timing.ttft_s is not None:
+        took[0].append(timing.ttft_s)
+    if timing.tpot_s is not None:
+        took[1].append(timing.tpot_s)
+    took[2].append(timing.total_s)
+    took[3].append(timing.overhead_s)
     for name, score in one.scores.items():
         if isinstance(score, Score):
             place = (start, "score", name, "", min(int(score.value * SCORE_BUCKETS), SCORE_BUCKETS - 1))

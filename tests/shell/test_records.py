@@ -280,10 +280,10 @@ def test_the_oldest_records_past_the_number_go(path: Path):
 
 def test_the_oldest_records_go_until_the_size_is_under_the_limit_and_the_file_shrinks(path: Path):
     records = [make(n, padding=1000) for n in range(3000)]
-    kept = keep(path, Retention(max_age_s=None, max_bytes=1_000_000), records, now=5000.0)
-    assert 0 < len(kept) < 1000
+    kept = keep(path, Retention(max_age_s=None, max_bytes=2_000_000), records, now=5000.0)
+    assert 0 < len(kept) < 1500
     assert kept[-1] == "r002999"
-    assert path.stat().st_size < 1_100_000
+    assert path.stat().st_size < 2_200_000
 
 
 def test_nothing_goes_while_the_limits_hold(path: Path):
