@@ -66,6 +66,7 @@ class Shell:
         changed = changed.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}").replace(
             "127.0.0.1:9090", f"127.0.0.1:{self.admin}"
         )
+        changed = changed.replace("sleep 3", "sleep 10")  # a loaded machine takes longer than the page promises
         for begins, more in (
             ("pointsman init mine", f" --host {self.host}"),
             ("pointsman doctor", f" --port {self.port} --admin-port {self.admin}"),
