@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from evals import cascade, general, metrics, run, train
+from evals import cascade, cases, decisions, general, metrics, run, train
 from evals.cases import Pair
 from evals.encoded import Reader
 from evals.fit import Examples, Floats, Ints, group_folds, out_of_fold, row_folds, standing
@@ -28,6 +28,27 @@ SCOUTS = ("Phi-3-mini-4k-instruct", "Mistral-7B-Instruct-v0.2", "mathstral-7B")
 CASCADES = {
     "MMLU-Pro, Llama-3.1 8B to 70B": SCOUTS,
     "MMLU-Pro, Mixtral to Gemini-1.5-pro": (*SCOUTS, "Meta-Llama-3_1-8B-Instruct"),
+}
+# Sets that no exam head of the shipped scorers is trained on: file, weak, strong, and the one task that is looked at.
+OTHERS: dict[str, tuple[str, str, str, str | None]] = {
+    "ZeroEval (CRUX, MATH level 5), Llama-3.1 8B to 70B": (
+        "zeroeval_crux_math5.parquet",
+        "correct:Meta-Llama-3.1-8B-Instruct",
+        "correct:Meta-Llama-3.1-70B-Instruct",
+        None,
+    ),
+    "LLMRouter (13 tasks), Mistral-7B to Nemotron-51B": (
+        "ulab_llmrouter_9models.parquet",
+        "score:mistral-7b-instruct-v0.3",
+        "score:llama-3.1-nemotron-51b-instruct",
+        None,
+    ),
+    "GSM8K (404 rows), Mistral-7B to Nemotron-51B": (
+        "ulab_llmrouter_9models.parquet",
+        "score:mistral-7b-instruct-v0.3",
+        "score:llama-3.1-nemotron-51b-instruct",
+        "gsm8k",
+    ),
 }
 FOLDS = 3  # for cascades: two thirds of the rows
 NEAR = 0.6  # cosine of character n-grams from which two prompts count as near-duplicates
@@ -101,6 +122,26 @@ def cascade_rows(say: Progress) -> dict[str, Any]:
     return out
 
 
+def other_rows(say: Progress) -> dict[str, Any]:
+    """On sets that no exam head is trained on: the shipped scorers as they are, one for the pair out of fold."""
+    out: dict[str, Any] = {}
+    for label, (file, weak, strong, task) in OTHERS.items():
+        pair = cases.pair(cases.read(general.BENCHMARKS / file), weak, strong)
+        if task is not None:
+            pair = pair.take(np.flatnonzero([t == task for t in pair.values("task")]))
+        for name in ("lexical", "encoder"):
+            scored = decisions.score(decisions.find(name, None), pair.prompts)
+            out[f"{label} | {name}, as shipped"] = _pair_result(pair, scored.ranking)
+        holds = (None,) if task is not None else (None, "task")
+        for holdout in holds:
+            scored = run.cross_validated(pair, run.folds(pair, 5, holdout), train.for_pair, say)
+            out[f"{label} | for the pair, {'tasks' if holdout else 'rows'} held out"] = _pair_result(
+                pair, scored.ranking
+            )
+        say(f"{label}: done")
+    return out
+
+
 def near_duplicates(x: Examples) -> list[str]:
     """A group name per prompt: prompts joined by a chain of close character n-grams share one."""
     m = x.sparse("chars")
@@ -158,6 +199,7 @@ MEASUREMENTS: dict[str, Callable[[Progress, Path], dict[str, Any]]] = {
     "general": lambda say, _: general_rows(say),
     "cascade": lambda say, _: cascade_rows(say),
     "pair": lambda say, _: pair_rows(say),
+    "others": lambda say, _: other_rows(say),
     "everyday-encoder": _encoded(everyday_rows),
     "general-encoder": _encoded(general_rows),
     "pair-encoder": _encoded(pair_rows),
@@ -200,4 +242,9 @@ def table(results: dict[str, Any]) -> str:
         name = f"prompt {how}" if how == "length" else how if how.startswith("language ") else f"{how} held out"
         cells = [_cell(f["auroc"], f["ci"]) for f in (found, beside.get(how)) if f is not None]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines += ["", "| other sets | scorer | prompt length | APGR |", "|---|---|---|---|"]
+    for key, found in results.get("others", {}).items():
+        label, name = key.split(" | ")
+        own = _cell(found["apgr"], found["ci"])
+        lines.append(f"| {label} | {name} | {_cell(found['length'], found['length_ci'])} | {own} |")
     return "\n".join(lines) + "\n"
