@@ -39,6 +39,7 @@ class Batcher(Generic[T]):
     ) -> None:
         self.dropped = 0
         self.stopping = threading.Event()
+        self.hurried = False  # somebody waits in `flush` or `stop`: what could be put off is not
         self._drain = drain
         self._limit = limit
         self._linger_s = linger_s
@@ -66,7 +67,8 @@ class Batcher(Generic[T]):
             self._wake.set()
 
     def flush(self, timeout_s: float = 10.0) -> bool:
-        """Waits until everything put before has been through `drain`; False when that took too long."""
+        """Waits until everything put before has been through `drain`, and `idle` was called; False when that took too
+        long."""
         done = threading.Event()
         with self._flushing:
             self._flushes.append(done)
@@ -96,10 +98,11 @@ class Batcher(Generic[T]):
             self._awake = False  # before emptying: a later put wakes the next round
             with self._flushing:
                 flushes, self._flushes = self._flushes, []
+            self.hurried = bool(flushes) or self.stopping.is_set()
             self._empty()
+            self._rest()
             for done in flushes:
                 done.set()
-            self._rest()
             if self.stopping.is_set() and not self._queue:
                 self._limit = 0
                 return

@@ -378,6 +378,7 @@ class Tenant(Allowance):
     """What all keys of one tenant may use together."""
 
     name: str
+    record_prompts: bool | None = None  # whether records hold its users' words; None = as the policy says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from hmac import compare_digest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from router.config import Access, Config, Key, Tenant
+from router.config import Access, Config, Key, Policy, Tenant
 from router.errors import Unauthorized, UnknownModel
 from router.types import Caller
 
@@ -83,6 +83,13 @@ class Ring:
         if grant is None:
             raise Unauthorized(_UNKNOWN)
         return grant
+
+
+def keeps_prompts(policy: Policy, grant: Grant | None) -> bool:
+    """Whether a record holds the user's words: as the caller's tenant says, else as the policy says."""
+    tenant = grant.tenant if grant is not None else None
+    said = tenant.record_prompts if tenant is not None else None
+    return policy.record_prompts if said is None else said
 
 
 def known(caller: Caller, grant: Grant) -> Caller:

@@ -36,7 +36,7 @@ from router.exchange import Exchange, Headers
 from router.flight import NOTHING, Flight, Snapshot
 from router.health import Health
 from router.judging.shadow import Judging
-from router.keys import Grant, permit
+from router.keys import Grant, keeps_prompts, permit
 from router.limits import Limits
 from router.metrics import Metrics
 from router.plan import fault_of, plan
@@ -186,7 +186,7 @@ class Service:
         flight.policy = chosen
         written = isinstance(chosen, Policy)
         if written or (chosen.deployment is None and chosen.group in snapshot.led):
-            if written and chosen.record_prompts:
+            if written and keeps_prompts(chosen, flight.grant):
                 flight.prompt = flight.text
             known = signals.conversation(request, flight.caller, flight.text)
             if known is not None:

@@ -28,7 +28,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "history": ("router.cli.history", "List the configurations that were in force."),
     "replay": ("router.cli.replay", "Decide recorded traffic again with another configuration."),
     "rollback": ("router.cli.rollback", "Write an earlier configuration back."),
-    "records": ("router.cli.records", "Export the records of requests."),
+    "records": ("router.cli.records", "List, sum up and export the records of requests."),
     "plan": ("router.cli.plan", "Plan a cluster: what fits, how it parts into groups, what routing buys."),
     "bench": ("evals.bench.command", "Measure the gateway's overhead, as ratios."),
     "explain": ("router.cli.explain", "Show the decision for one request, and why."),

@@ -31,6 +31,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "quota": "For a group, the requests a day (UTC) that it may serve it.",
     },
     "Tenant": {
+        "record_prompts": "Whether records hold the tenant's prompts, whatever the policy says; left out: as it says.",
         "models": "The model names that the tenant's keys may ask for; left out: all.",
         "requests_per_minute": "Requests a minute, refilled evenly.",
         "tokens_per_minute": "Tokens of prompts and answers a minute, refilled evenly.",

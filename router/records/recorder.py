@@ -10,9 +10,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-from sqlalchemy import Connection, Engine, exc
+from sqlalchemy import exc
 
 from router.batch import Batcher
 from router.quality.estimates import Sample
@@ -28,24 +28,7 @@ log = logging.getLogger(__name__)
 
 _LAST_TRIES = 3  # while closing, before what the database refuses is given up
 _LAST_WAIT_S = 0.2
-
-
-class Writes(Protocol):
-    """Something that writes rows within a transaction."""
-
-    def execute(self, connection: Connection, rows: list[Any]) -> None: ...
-
-
-class Insert:
-    """Records, and the sums of them."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._records = sql.insert_records(engine)
-        self._rollups = Rollups(engine)
-
-    def execute(self, connection: Connection, rows: list[tuple[tuple[Any, ...], Record]]) -> None:
-        self._records.execute(connection, [row for row, _ in rows])
-        self._rollups.execute(connection, (of for _, of in rows))
+SUMS_S = 2.0  # how often the sums are written
 
 
 class SqlRecorder:
@@ -71,7 +54,9 @@ class SqlRecorder:
         self._engine = sql.open_engine(url, busy_s=busy_s)
         self._path = sql.sqlite_path(self._engine)
         self.reader = SqlReader(self._engine)
-        self._insert_records = Insert(self._engine)
+        self._insert_records = sql.insert_records(self._engine)
+        self._sums = Rollups(self._engine)
+        self._sums_due = 0.0
         self._upsert_feedback = sql.upsert_feedback(self._engine)
         self._sweep = Sweep(self._engine, retention if retention is not None else Retention())
         self._back_off_s = back_off_s
@@ -80,7 +65,7 @@ class SqlRecorder:
         self._failing = False
         self._insert_samples = sql.insert_samples(self._engine)
         self._batcher = Batcher[Record | Feedback | Sample](
-            "records", self._drain, limit=limit, linger_s=linger_s, idle=self._chores, idle_s=30.0
+            "records", self._drain, limit=limit, linger_s=linger_s, idle=self._chores, idle_s=SUMS_S
         )
         self.write: Callable[[Record], None] = self._batcher.put
         self.feedback: Callable[[Feedback], None] = self._batcher.put
@@ -108,7 +93,8 @@ class SqlRecorder:
     # --- in the thread -----------------------------------------------------------------------------------
 
     def _drain(self, batch: list[Record | Feedback | Sample]) -> None:
-        rows: list[tuple[tuple[Any, ...], Record]] = []
+        rows: list[tuple[Any, ...]] = []
+        records: list[Record] = []
         judged: list[tuple[Any, ...]] = []
         opinions: dict[tuple[str, str], tuple[Any, ...]] = {}  # one statement must not touch a row twice
         for item in batch:
@@ -119,17 +105,21 @@ class SqlRecorder:
                 judged.append(sql.sample_row(item))
                 continue
             try:
-                rows.append((sql.row(item), item))
+                rows.append(sql.row(item))
+                records.append(item)
             except (ValueError, TypeError) as error:  # msgspec: a value that is not JSON, a lone surrogate
                 self._lose(1, error)
         if rows:
-            self.written += self._write(self._insert_records, rows)
+            kept = self._write(self._insert_records, rows)
+            self.written += kept
+            if kept:
+                self._sums.add(records)
         if judged:
             self._write(self._insert_samples, judged)
         if opinions:
             self._write(self._upsert_feedback, list(opinions.values()))
 
-    def _write(self, statement: Writes, rows: list[Any]) -> int:
+    def _write(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> int:
         """Writes all rows, or as many as can be before `stopping`; the number that are kept."""
         wait_s, longest_s = self._back_off_s
         left = _LAST_TRIES
@@ -153,13 +143,13 @@ class SqlRecorder:
                     log.warning("records: the database takes rows again; %d were dropped so far", self.dropped)
                 return len(rows)
 
-    def _one_by_one(self, statement: Writes, rows: list[Any], error: Exception) -> int:
+    def _one_by_one(self, statement: sql.Statement, rows: list[tuple[Any, ...]], error: Exception) -> int:
         if len(rows) == 1:
             self._lose(1, error)
             return 0
         return sum(self._write(statement, [row]) for row in rows)
 
-    def _execute(self, statement: Writes, rows: list[Any]) -> None:
+    def _execute(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> None:
         if self._path is not None and self._ready and not self._path.exists():
             self._engine.dispose()  # somebody removed the file: the open one would swallow every row
             self._ready = False
@@ -193,11 +183,22 @@ class SqlRecorder:
         except sql.ERRORS as error:
             self._failed(error)
             return
+        if self._sums and (self._batcher.hurried or time.monotonic() >= self._sums_due):
+            self._write_sums()
         try:
             while self._sweep.step(self._clock()) and not len(self._batcher):
                 pass
         except sql.ERRORS as error:
             log.warning("records: retention could not run (%s)", reason(error))
+
+    def _write_sums(self) -> None:
+        self._sums_due = time.monotonic() + SUMS_S
+        try:
+            with self._engine.begin() as connection:
+                self._sums.execute(connection)
+            self._sums.done()
+        except sql.ERRORS as error:
+            log.warning("records: the sums wait (%s)", reason(error))
 
 
 def reason(error: Exception) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from sqlalchemy import Connection, Engine, delete, func, select, text
 
-from router.records.rollups import COARSE_S, FINE_S
+from router.records.rollups import WIDTHS
 from router.records.schema import feedback, measures, records, samples, traffic
 
 _STEP_ROWS = 2_000  # about 20 ms of SQLite
@@ -22,8 +22,7 @@ class Retention(Struct, frozen=True, kw_only=True):
     max_bytes: int | None = 1 << 30
     max_rows: int | None = None
     every_s: float = 300.0
-    fine_s: float = 2 * 86_400.0  # sums of ten seconds
-    coarse_s: float = 90 * 86_400.0  # sums of ten minutes, which outlive the records that they are of
+    sums_s: tuple[float, ...] = (3_600.0, 86_400.0, 7 * 86_400.0, 400 * 86_400.0)  # of each width of sums
 
 
 class Sweep:
@@ -58,7 +57,7 @@ class Sweep:
 
     def _sums(self, connection: Connection, now: float) -> None:
         for table in (traffic, measures):
-            for width, age_s in ((FINE_S, self._retention.fine_s), (COARSE_S, self._retention.coarse_s)):
+            for width, age_s in zip(WIDTHS, self._retention.sums_s, strict=True):
                 connection.execute(delete(table).where(table.c.width == width, table.c.start < now - age_s))
 
     def _cut(self, connection: Connection, now: float) -> float | None:

@@ -1,8 +1,8 @@
-"""Sums of records, kept in two tables as records are written, so that a page that looks at a million of them reads some
-thousand rows: counts, tokens and dollars in `traffic`, distributions of times and scores in `measures`.
+"""Sums of records, so that a page that looks at a million of them reads some thousand rows: counts, tokens and dollars
+in `traffic`, distributions of times and scores in `measures`.
 
-Written in the recorder's thread, in the transaction of the records that are summed: both are kept, or neither. A batch
-that the server took and whose confirmation got lost is written again; its records stay one, its sums count twice.
+Gathered in the recorder's thread from the records that were written, and added to the tables every two seconds: a
+process that is killed loses that much of its sums, and none of its records.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from router.types import Record, Score
 
 Measure = Literal["ttft", "tpot", "total", "overhead", "score"]
 
-FINE_S, COARSE_S = 10, 600  # widths of a row's stretch of time
+# Seconds that one row is of. Each is right for windows of some hundred rows: 15 minutes, an hour, a day, a month.
+WIDTHS = (10, 60, 600, 14_400)
+FINE_S = WIDTHS[0]
 PER_DECADE = 20  # buckets of a time; the middle of one is at most 6% off
 SCORE_BUCKETS = 20  # of [0, 1]
 _TINY_S = 1e-6
@@ -54,33 +56,41 @@ def percentile(counts: Mapping[int, int], share: float) -> float | None:
 
 
 class Rollups:
-    """Adds batches of records to the sums of one database."""
+    """What is to be added to the sums of one database."""
 
     def __init__(self, engine: Engine) -> None:
-        self._traffic = _adding(engine, traffic, _ADDED)
-        self._measures = _adding(engine, measures, ("count",))
+        self._insert_traffic = _adding(engine, traffic, _ADDED)
+        self._insert_measures = _adding(engine, measures, ("count",))
+        self._traffic: _Traffic = {}
+        self._measures: _Measures = {}
+        self._times: _Times = {}
 
-    def execute(self, connection: Connection, of: Iterable[Record]) -> None:
-        counted, spread = sums(of)
+    def __bool__(self) -> bool:
+        return bool(self._traffic)
+
+    def add(self, of: Iterable[Record]) -> None:
+        for one in of:
+            _add(self._traffic, self._measures, self._times, one)
+
+    def execute(self, connection: Connection) -> None:
         # In order of their keys: two gateways that add to the same rows of one server never wait for each other.
-        if counted:
-            self._traffic.execute(connection, sorted((*key, *cell) for key, cell in counted.items()))
+        counted, spread = _widths(self._traffic, _joined), _widths(self._spread(), int.__add__)
+        self._insert_traffic.execute(connection, sorted((*key, *cell) for key, cell in counted.items()))
         if spread:
-            self._measures.execute(connection, sorted((*key, count) for key, count in spread.items()))
+            self._insert_measures.execute(connection, sorted((*key, count) for key, count in spread.items()))
 
+    def _spread(self) -> _Measures:
+        """Of each measure how many lie in each bucket."""
+        spread = dict(self._measures)
+        for (start, *place), cells in self._times.items():
+            for measure, seconds in zip(_MEASURED, cells, strict=True):
+                for bucket, count in Counter(map(bucket_of, seconds)).items():
+                    spread[start, measure, *place, bucket] = count
+        return spread
 
-def sums(of: Iterable[Record]) -> tuple[_Traffic, _Measures]:
-    """Rows of both tables by key, for both widths."""
-    fine: _Traffic = {}
-    spread: _Measures = {}
-    times: _Times = {}
-    for one in of:
-        _add(fine, spread, times, one)
-    for (start, *place), cells in times.items():
-        for measure, seconds in zip(_MEASURED, cells, strict=True):
-            for bucket, count in Counter(map(bucket_of, seconds)).items():
-                spread[start, measure, *place, bucket] = count
-    return _widths(fine, _joined), _widths(spread, int.__add__)
+    def done(self) -> None:
+        """They were added, and the transaction is over."""
+        self._traffic, self._measures, self._times = {}, {}, {}
 
 
 def _joined(cell: list[float], more: list[float]) -> list[float]:
@@ -125,11 +135,12 @@ def _add(fine: _Traffic, spread: _Measures, times: _Times, one: Record) -> None:
 
 
 def _widths(fine: Mapping[tuple[Any, ...], Any], add: Any) -> dict[tuple[Any, ...], Any]:
-    both: dict[tuple[Any, ...], Any] = {(FINE_S, *key): value for key, value in fine.items()}
+    all_: dict[tuple[Any, ...], Any] = {}
     for (start, *rest), value in fine.items():
-        key = (COARSE_S, start // COARSE_S * COARSE_S, *rest)
-        both[key] = add(both[key], value) if key in both else value
-    return both
+        for width in WIDTHS:
+            key = (width, start // width * width, *rest)
+            all_[key] = add(all_[key], value) if key in all_ else value
+    return all_
 
 
 def _adding(engine: Engine, table: Table, added: Sequence[str]) -> Statement:

@@ -15,12 +15,14 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection, Engine, Table, create_engine, event, exc, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 
 from router import record
 from router.quality.estimates import Sample
 from router.records.schema import feedback, metadata, migrate, records, samples
+from router.redact import redact
 from router.types import Abstain, Record
 
 __all__ = ["Feedback", "feedback", "metadata", "records"]
@@ -48,6 +50,8 @@ def row(of: Record) -> tuple[Any, ...]:
 
     Raises `UnicodeEncodeError` when it holds a lone surrogate.
     """
+    if of.prompt is not None:
+        of = replace(of, prompt=redact(of.prompt))  # here, in the recorder's thread: a long prompt takes milliseconds
     decision, served = of.decision, record.served(of)
     score = decision.score if decision is not None else None
     if score is None and of.scores:  # a score that was taken and did not decide is still worth a query

@@ -11,11 +11,11 @@ from typing import Any
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Connection, Row, Select, case, func, select
 
-from router.records.rollups import COARSE_S, FINE_S, SCORE_BUCKETS, percentile, times
+from router.records.rollups import SCORE_BUCKETS, WIDTHS, percentile, times
 from router.records.schema import measures, traffic
 
-FINE_MOST_S = 2 * 3600  # a longer stretch is told from the coarse rows
-MOST_POINTS = 360
+MOST_TIMED = 64  # stretches of which percentiles are told; each is told for all of its points
+MOST_POINTS = 192  # more are not seen apart; a month is 180 stretches of four hours
 SHARES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _SERIES = ("requests", "failed", "input_tokens", "output_tokens", "cost")
 # Outcomes that are the gateway's or its upstreams' fault; a client's mistake and a client that leaves are not.
@@ -34,13 +34,10 @@ class Stretch(Struct, frozen=True, kw_only=True):
 
 def stretch(now: float, window_s: float) -> Stretch:
     """The last `window_s` seconds, up to the point that is not over yet."""
-    width = FINE_S if window_s <= FINE_MOST_S else COARSE_S
-    steps = max(1, -(-int(window_s) // (width * MOST_POINTS)))
-    step_s = width * steps
+    width = next((one for one in WIDTHS if window_s <= one * MOST_POINTS), WIDTHS[-1])
+    step_s = width * -(-int(window_s) // (width * MOST_POINTS))
     end = int(now) // step_s * step_s + step_s
-    return Stretch(
-        start=end - max(1, -(-int(window_s) // step_s)) * step_s, end=end, step_s=step_s, width=width, now=now
-    )
+    return Stretch(start=end - -(-int(window_s) // step_s) * step_s, end=end, step_s=step_s, width=width, now=now)
 
 
 def summary(connection: Connection, over: Stretch) -> dict[str, Any]:
@@ -94,31 +91,37 @@ def _series(connection: Connection, over: Stretch) -> dict[str, Any]:
     """By group, a number for every point; of times the median and the 95th percentile, None where there are none."""
     t, m = traffic.c, measures.c
     points = range(over.start, over.end, over.step_s)
-    place = {at: index for index, at in enumerate(points)}
     found: dict[str, dict[str, list[Any]]] = {}
-
-    def of(group: str) -> dict[str, list[Any]]:
-        empty: dict[str, list[Any]] = {name: [0] * len(points) for name in _SERIES}
-        return found.setdefault(group, empty | {name: [None] * len(points) for name in _TIMED})
-
-    at = (t.start - t.start % over.step_s).label("at")
-    failed = func.sum(case((t.outcome.in_(FAILED), t.requests), else_=0)).label("failed")
-    sums = (func.sum(t[name]).label(name) for name in _SERIES if name != "failed")
-    for row in connection.execute(
-        select(at, t.group, failed, *sums).where(*_within(over, traffic)).group_by(at, t.group)
-    ):
-        for name in _SERIES:
-            of(row.group)[name][place[row.at]] = _plain(getattr(row, name))
-    at = (m.start - m.start % over.step_s).label("at")
+    at = t.start - t.start % over.step_s
+    failed = func.sum(case((t.outcome.in_(FAILED), t.requests), else_=0))
+    sums = (failed if name == "failed" else func.sum(t[name]) for name in _SERIES)
+    query: Select[*tuple[Any, ...]] = select(at, t.group, *sums).where(*_within(over, traffic)).group_by(at, t.group)
+    for row in connection.execute(query).all():
+        when, group, *values = tuple[Any, ...](row)
+        place = (when - over.start) // over.step_s
+        lines = found.get(group)
+        if lines is None:
+            lines = found[group] = {name: [0] * len(points) for name in _SERIES}
+            lines |= {name: [None] * len(points) for name in _TIMED}
+        for name, value in zip(_SERIES, values, strict=True):
+            lines[name][place] = _plain(value)
+    wide_s = over.step_s * -(-len(points) // MOST_TIMED)
+    at = m.start - m.start % wide_s
     keys = (at, m.measure, m.subject, m.bucket)
     kinds = m.measure.in_(("ttft", "tpot"))
     counted: dict[tuple[int, str, str], dict[int, int]] = {}
-    query = select(*keys, func.sum(m.count).label("n")).where(*_within(over, measures), kinds).group_by(*keys)
-    for row in connection.execute(query):
-        counted.setdefault((row.at, row.measure, row.subject), {})[row.bucket] = int(row.n)
+    timed: Select[*tuple[Any, ...]] = select(*keys, func.sum(m.count))
+    timed = timed.where(*_within(over, measures), kinds).group_by(*keys)
+    for when, measure, group, bucket, count in connection.execute(timed).all():
+        cell = counted.get((when, measure, group))
+        if cell is None:
+            cell = counted[when, measure, group] = {}
+        cell[bucket] = int(count)
     for (when, measure, group), counts in counted.items():
+        first, last = (max(0, (edge - over.start) // over.step_s) for edge in (when, when + wide_s))
         for name, share in (("p50", 0.5), ("p95", 0.95)):
-            of(group)[f"{measure}_{name}"][place[when]] = _rounded(percentile(counts, share))
+            line = found[group][f"{measure}_{name}"]
+            line[first:last] = [_rounded(percentile(counts, share))] * len(line[first:last])
     return {"times": list(points), "groups": found}
 
 

@@ -14,7 +14,7 @@ from router.app import OPEN, PATHS
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, Step, chat
 from tests.support.keyed import bearer, keyed, keys_yaml, token
-from tests.support.rig import Rig, groups, running
+from tests.support.rig import POLICY, Rig, groups, running
 
 BODY = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
 MEMBERS = {"small": ["a"], "large": ["b"]}
@@ -204,3 +204,25 @@ async def test_an_expired_or_unknown_key_is_refused_before_a_body_is_read(tmp_pa
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
         assert b" 401 " in answer
         writer.close()
+
+
+async def test_a_tenant_says_for_itself_whether_records_hold_its_prompts_and_keys_in_them_are_replaced(
+    tmp_path: Path,
+) -> None:
+    tenants = "tenants: {acme: {record_prompts: false}, lab: {record_prompts: true}}\n"
+    keys = {"a": "tenant: acme", "l": "tenant: lab", "o": "tenant: other"}
+    said = {"messages": [{"role": "user", "content": "sk-abcdefghijklmnop0123 is my key"}]}
+    for kept in (True, False):
+        (tmp_path / str(kept)).mkdir()
+        policy = POLICY + f"record_prompts: {str(kept).lower()}\n"
+        async with (
+            ScriptedServer(chat("hi")) as server,
+            keyed(
+                tmp_path / str(kept), groups({"a": server, "b": server}, MEMBERS), keys, tenants, policy=policy
+            ) as rig,
+        ):
+            for name in keys:
+                await ask(rig, bearer(name), **said)
+            prompts = {r.signals.tenant: r.prompt for r in await rig.records(3) if r.signals is not None}
+        written = "[key] is my key"
+        assert prompts == {"acme": None, "lab": written, "other": written if kept else None}
