@@ -17,6 +17,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
+from msgspec.structs import replace
 from sqlalchemy import select, text
 
 from router.records import Filter, SqlReader, open_engine
@@ -37,13 +38,14 @@ PLACES = (
     ("vision", "vision-a"),
 )
 OUTCOMES: tuple[Outcome, ...] = ("upstream_error", "timeout", "cancelled", "client_error", "refused")
-RARE = "rare-a"  # a deployment that one request in 100,000 went to
+POOL = 20_000  # different ones; the others are like them but for id and time
+RARE, RARELY = "rare-a", 7  # a deployment that one request of the pool went to
 
 
 def made(number: int, at: float, chance: random.Random) -> Record:
     """One record as the service writes it, with everything in it that most records have."""
     group, deployment = chance.choices(PLACES, (50, 20, 15, 10, 5))[0]
-    if number % 100_000 == 7:
+    if number == RARELY:
         deployment = RARE
     score = chance.betavariate(2, 3)
     output = chance.randint(20, 800)
@@ -96,10 +98,15 @@ def made(number: int, at: float, chance: random.Random) -> Record:
 def batches(count: int, end: float, days: float, seed: int = 1) -> Iterator[list[Record]]:
     """Records in order of time, the last at `end` (Unix seconds)."""
     chance = random.Random(seed)
+    pool = [made(n, end, chance) for n in range(min(count, POOL))]
     step_s = days * DAY_S / count
     for begin in range(0, count, BATCH):
-        numbers = range(begin, min(count, begin + BATCH))
-        yield [made(n, end - (count - 1 - n) * step_s, chance) for n in numbers]
+        batch: list[Record] = []
+        for n in range(begin, min(count, begin + BATCH)):
+            like = pool[n % POOL]
+            at = end - (count - 1 - n) * step_s
+            batch.append(replace(like, id=f"req_{n:012x}{chance.getrandbits(64):016x}", time=at))
+        yield batch
 
 
 def fill(url: str, count: int, end: float, days: float) -> float:
@@ -141,7 +148,7 @@ def questions(reader: SqlReader, end: float, some: str) -> Mapping[str, Callable
         "group": Filter(group="vision"),
         "outcome": Filter(outcome="refused"),
         "tenant": Filter(tenant="tenant-7"),
-        "a deployment of ten requests": Filter(deployment=RARE),
+        "a rare deployment": Filter(deployment=RARE),
         "what no record has": Filter(policy="agents", deployment="nowhere"),
     }
     return {

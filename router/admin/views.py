@@ -11,7 +11,7 @@ import msgspec
 
 from router import __version__, explain
 from router.admin.state import AdminState
-from router.config import Config, Deployment, Price
+from router.config import Config, Deployment, Policy, Price
 from router.errors import PointsmanError
 from router.judging.ledger import Found
 from router.judging.shadow import DROPPED
@@ -36,13 +36,22 @@ def config(state: AdminState) -> dict[str, Any]:
         "reload_error": state.last_error,
         "draining": state.draining,
         "started": state.started,
-        "policies": {name: {"models": list(p.models), "default": p.default} for name, p in current.policies.items()},
+        "policies": {name: _policy(p) for name, p in current.policies.items()},
         "groups": list(current.groups),
         "scorers": {name: spec.kind for name, spec in current.scorers.items()},
         "thresholds": state.steering.view(),
         "canaries": state.trials.view(),
         "workers": [{"pid": os.getpid(), "digest": current.digest, "generation": snapshot.generation}],
         "replicas": [{"replica": of.replica, "digest": of.digest, "generation": of.generation} for of in state.others],
+    }
+
+
+def _policy(of: Policy) -> dict[str, Any]:
+    loss = of.target.quality_loss if of.target is not None else None
+    return {
+        "models": list(of.models),
+        "default": of.default,
+        "quality_loss": loss.at_most if loss is not None else None,
     }
 
 

@@ -22,7 +22,8 @@ class Retention(Struct, frozen=True, kw_only=True):
     max_bytes: int | None = 1 << 30
     max_rows: int | None = None
     every_s: float = 300.0
-    sums_s: tuple[float, ...] = (3_600.0, 86_400.0, 7 * 86_400.0, 400 * 86_400.0)  # of each width of sums
+    # Of each width of sums (rollups.WIDTHS); the last outlive the records that they are of.
+    sums_s: tuple[float, ...] = (3_600.0, 86_400.0, 2 * 86_400.0, 7 * 86_400.0, 400 * 86_400.0)
 
 
 class Sweep:

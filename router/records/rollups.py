@@ -21,8 +21,8 @@ from router.types import Record, Score
 
 Measure = Literal["ttft", "tpot", "total", "overhead", "score"]
 
-# Seconds that one row is of. Each is right for windows of some hundred rows: 15 minutes, an hour, a day, a month.
-WIDTHS = (10, 60, 600, 14_400)
+# Seconds that one row is of, each right for some dozen rows: 15 minutes, an hour, six, a day, a week or month.
+WIDTHS = (10, 60, 300, 1_800, 14_400)
 FINE_S = WIDTHS[0]
 PER_DECADE = 20  # buckets of a time; the middle of one is at most 6% off
 SCORE_BUCKETS = 20  # of [0, 1]

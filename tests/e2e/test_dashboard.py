@@ -101,7 +101,7 @@ async def test_the_page_shows_live_traffic_cost_times_scores_and_what_is_remembe
         await shows(page, "#tiles", "Saved")
         await shows(page, "#assumption", "takes for granted")
         await shows(page, "#percentiles", "small")
-        await shows(page, "#quality", "No samples yet")
+        await shows(page, "#quality", "answers of the small groups are compared")
         await shows(page, "#scores-body", "default / difficulty 0.500")
         await shows(page, "#thresholds-table", "default / difficulty")
         await shows(page, "#deployments-table", "node-1")

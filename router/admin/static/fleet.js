@@ -151,6 +151,9 @@ export function showConfig(config) {
     `${config.workers.length} here, ${config.replicas.length} that share the store` +
       (others.length > 1 ? `, with configurations ${others.join(", ")}` : ""),
   );
+  allowed = Object.fromEntries(
+    Object.entries(config.policies).map(([name, of]) => [name, of.quality_loss === null ? null : -of.quality_loss]),
+  );
   thresholds(config.thresholds);
   canaries(config.canaries);
 }
@@ -221,15 +224,34 @@ function canaries(of) {
 
 // --- quality ---
 
+let allowed = {}; // by policy: the loss that its target allows, negative as a difference is
+
 export function showQuality(data) {
-  const rows = data.policies.filter((one) => typeof one.difference === "number");
+  const rows = data.policies.flatMap((policy) =>
+    policy.estimates
+      .filter((one) => one.n)
+      .map((one) => ({
+        policy: policy.policy,
+        route: one.route,
+        domain: one.domain,
+        samples: one.n,
+        ...one.to_large,
+        target: allowed[policy.policy] ?? null,
+      })),
+  );
   const body = byId("quality-body");
   if (!rows.length) {
     body.replaceChildren(make("p", data.note ?? "No judged samples yet.", "empty"));
     return;
   }
   body.replaceChildren(...rows.map(interval));
-  if (data.note) body.append(make("p", data.note, "soft small"));
+  body.append(
+    make(
+      "p",
+      "Mean over all requests against always asking the large group; the intervals hold at every look.",
+      "soft",
+    ),
+  );
 }
 
 function interval(one) {
@@ -244,7 +266,7 @@ function interval(one) {
     signed = (v) => (v > 0 ? "+" : "") + v.toFixed(3);
   const figure = make("figure");
   const count = number(one.samples ?? 0);
-  const needed = one.samples_needed ? `; ${number(one.samples_needed)} more for the precision wanted` : "";
+  const needed = one.needed ? `; ${number(one.needed)} more for the precision wanted` : "";
   figure.append(
     make(
       "figcaption",
@@ -266,7 +288,7 @@ function interval(one) {
   if (target !== null)
     svg.append(
       draw("line", {x1: x(target), x2: x(target), y1: 4, y2: 34, class: "target"}),
-      draw("text", {x: x(target), y: 47, "text-anchor": "middle"}, `target ${target}`),
+      draw("text", {x: x(target), y: 47, "text-anchor": "middle"}, `allowed ${target}`),
     );
   figure.append(svg);
   return figure;
