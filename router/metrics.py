@@ -28,7 +28,13 @@ from router.wire import fields
 NONE = "none"
 
 CountName = Literal[
-    "records_written", "records_dropped", "log_lines_dropped", "store_errors", "retries_refused", "unauthorized"
+    "records_written",
+    "records_dropped",
+    "log_lines_dropped",
+    "store_errors",
+    "retries_refused",
+    "unauthorized",
+    "spans_dropped",
 ]
 Verdict = Literal["small_worse", "same", "small_better", "invalid"]
 
@@ -37,6 +43,7 @@ _COUNTS: Mapping[CountName, str] = {
     "records_dropped": "Records and feedback that the records database did not keep",
     "log_lines_dropped": "Request lines that the log did not keep",
     "retries_refused": "Failures that could have been tried again, where the group had no retries left",
+    "spans_dropped": "Requests whose spans the receiver of traces did not take",
     "store_errors": "Calls to the session store that failed",
     "unauthorized": "Requests turned away for want of a key that is known and has not expired",
 }

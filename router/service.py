@@ -44,6 +44,7 @@ from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.steering import Steering
 from router.store.limits import MemoryLimiter
+from router.tracing import Tracing
 from router.trials import Trials
 from router.types import (
     Abstain,
@@ -74,6 +75,8 @@ BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go
 
 class Service:
     """Serves requests on one snapshot at a time. One per process."""
+
+    tracing: Tracing | None = None
 
     def __init__(
         self,
@@ -128,6 +131,8 @@ class Service:
             if self.admission.gates:
                 await self._admit(flight)
             flight.forwarded = forwarded(caller.headers)
+            if self.tracing is not None:
+                flight.forwarded = self.tracing.forwarded(flight.forwarded, caller.id)
             if flight.decision is not None and flight.decision.then is not None:
                 await self._verifier.run(flight)
             else:
@@ -365,6 +370,8 @@ class Service:
         if flight.chosen is not None:
             self.judging.answered(flight, written)
         self.recorder.write(written)
+        if self.tracing is not None:
+            self.tracing.put(written, flight.caller.headers.get("traceparent"))
         logs.request(written)
 
 

@@ -24,7 +24,7 @@ import uvicorn
 import uvloop
 from msgspec import Struct
 
-from router import admin, history, logs, policy_files, records, snapshots, state, store
+from router import admin, history, logs, policy_files, records, snapshots, state, store, tracing
 from router.app import App, rest
 from router.changes import Changes
 from router.config import Config
@@ -60,6 +60,7 @@ class Options(Struct, frozen=True, kw_only=True):
     admin_port: int = 9090
     state: Path | None = None
     redis: str | None = None
+    otlp: str | None = None  # where traces go; None: where the environment says, if it does
     open_to_everyone: bool = False  # without keys, on an address that others reach
     drain_s: float = DRAIN_S
     pre_stop_s: float = PRE_STOP_S
@@ -128,6 +129,9 @@ class Gateway:
         limits = Limits(limiter, self.metrics.limited)
         parts = (snapshot, sessions, self.recorder, self.metrics, self.health, self.steering, self.trials)
         self.service = Service(*parts, limits)
+        if self.options.otlp or tracing.wanted():
+            self.service.tracing = traces = tracing.Tracing(self.options.otlp)
+            self.metrics.count("spans_dropped", lambda: traces.dropped)
         worker = self.options.worker
         self.judging = self.service.judging
         self.judging.outlive(
@@ -273,6 +277,8 @@ class Gateway:
         await self.service.store.aclose()
         await self.service.limits.aclose()
         await self.recorder.aclose()
+        if self.service.tracing is not None:
+            await self.service.tracing.aclose()
         await self.changes.aclose()
 
 

@@ -20,6 +20,7 @@ import click
 @click.option("--open-to-everyone", is_flag=True, help="Without keys, serve whoever reaches --host.")
 @click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
 @click.option("--worker", is_flag=True, hidden=True, help="How the keeper of workers starts one.")
+@click.option("--otlp", metavar="URL", help="Send traces there (OTLP over HTTP): http://HOST:4318.")
 @click.option("--redis", metavar="URL", help="Share state there: redis://[:PASSWORD@]HOST:PORT/DB.")
 def command(
     config: Path,
@@ -30,6 +31,7 @@ def command(
     workers: int,
     open_to_everyone: bool,
     state: Path | None,
+    otlp: str | None,
     redis: str | None,
     worker: bool,
 ) -> None:
@@ -47,6 +49,7 @@ def command(
         admin_port=admin_port,
         state=state,
         redis=redis,
+        otlp=otlp,
         workers=workers,
         open_to_everyone=open_to_everyone,
     )
