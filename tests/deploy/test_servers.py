@@ -73,6 +73,20 @@ def test_prometheus_asks_the_admin_port_of_every_gateway_with_the_token_it_is_gi
     assert job["authorization"]["credentials_file"] == f"/run/secrets/{services()['prometheus']['secrets'][0]}"
 
 
+def test_prometheus_and_grafana_are_given_the_rules_and_the_dashboard_that_they_look_for():
+    """Each file that a mounted file names is mounted there as well."""
+    mounted = {
+        name: {v.split(":")[1]: COMPOSE / v.split(":")[0] for v in services()[name]["volumes"]}
+        for name in ("prometheus", "grafana")
+    }
+    rules = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())["rule_files"]
+    assert all(mounted["prometheus"][path].is_file() for path in rules)
+    provider = yaml.safe_load((COMPOSE / "grafana" / "dashboards.yaml").read_text())["providers"][0]
+    assert list(mounted["grafana"][provider["options"]["path"]].glob("*.json"))
+    source = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text())["datasources"][0]
+    assert source["url"].split("/")[2].split(":")[0] in services()
+
+
 def scrapes() -> list[dict[str, Any]]:
     return yaml.safe_load((COMPOSE / "prometheus.yml").read_text())["scrape_configs"]
 
