@@ -80,12 +80,14 @@ class Rollups:
             self._insert_measures.execute(connection, sorted((*key, count) for key, count in spread.items()))
 
     def _spread(self) -> _Measures:
-        """Of each measure how many lie in each bucket."""
+        """Of each measure how many lie in each bucket; of the overhead, which is asked for as a whole, over all."""
         spread = dict(self._measures)
-        for (start, *place), cells in self._times.items():
-            for measure, seconds in zip(_MEASURED, cells, strict=True):
+        for (start, group, deployment), cells in self._times.items():
+            places = ((group, deployment),) * 3 + (("", ""),)
+            for measure, place, seconds in zip(_MEASURED, places, cells, strict=True):
                 for bucket, count in Counter(map(bucket_of, seconds)).items():
-                    spread[start, measure, *place, bucket] = count
+                    key = (start, measure, *place, bucket)
+                    spread[key] = spread.get(key, 0) + count
         return spread
 
     def done(self) -> None:
