@@ -94,12 +94,13 @@ BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
 
 def test_the_readmes_yaml_loads(tmp_path: Path) -> None:
     lines = [block for block in BLOCKS if block.startswith("  ")]
-    assert (len(BLOCKS), len(lines)) == (3, 1)
+    assert (len(BLOCKS), len(lines)) == (2, 1)
     name = lines[0].split(":")[0].strip()
     groups = GROUPS.replace("large-a: {upstream", "old-a: {upstream").replace(
         "[large-a, large-b]", f"[{name}, large-b, old-a]"
     )
-    policy = POLICY.replace("routes:\n", BLOCKS[1]) + BLOCKS[2]
+    routes, named, examples = BLOCKS[1].partition("examples:\n")
+    policy = POLICY.replace("routes:\n", routes) + named + examples
     found = review(write(tmp_path, groups=groups + lines[0], default=policy), {})
     assert found.mistakes == ()
     assert found.examples == 1
