@@ -17,7 +17,8 @@ from msgspec.json import Decoder, decode, encode
 
 from router.errors import BadRequest
 from router.types import Request
-from router.wire.loose import mapping
+from router.wire.loose import mapping, objects, text
+from router.wire.provenance import foreign
 
 T = TypeVar("T")
 Span = tuple[int, int]  # byte offsets, end exclusive
@@ -25,6 +26,7 @@ Span = tuple[int, int]  # byte offsets, end exclusive
 _MISMATCH = re.compile(r"(Expected [^,]+?, got [^ ]+|[^-]+?) - at `\$\.?([^`]*)`")
 _MALFORMED_AT = re.compile(r"\(byte (\d+)\)")
 _FIELDS: Decoder[dict[str, Raw]] = Decoder(dict[str, Raw])
+_EACH = Decoder(list[Raw])
 _STRING = Decoder(str)
 # Below this size, looking for a second "model" in the whole body costs less than locating its large fields.
 SMALL = 4096
@@ -228,7 +230,32 @@ def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mappi
     elif edits:
         body = replace(body, edits)
     if request.foreign_thoughts:
-        from router.wire.messages import own_thoughts  # messages imports this module; the case is rare
-
         body = own_thoughts(body)
     return set_fields(body, fields) if fields else body
+
+
+# --- thoughts that are not this API's --------------------------------------------------------------------
+
+
+def own_thoughts(body: bytes) -> bytes:
+    """The body without thinking blocks that Anthropic's API did not sign.
+
+    They come from answers that were translated; the API would refuse the whole request (T08). Messages that
+    hold none keep their bytes.
+    """
+    raws = _EACH.decode(_FIELDS.decode(body).get("messages", Raw(b"[]")))
+    kept = [message for raw in raws for message in _own(raw)]
+    if not raws:
+        return body
+    start, end = locate(body, raws[0])[0], locate(body, raws[-1])[1]
+    return replace(body, [((start, end), b",".join(kept))])
+
+
+def _own(raw: Raw) -> list[bytes]:
+    """One message without foreign thoughts, or nothing where nothing is left."""
+    fields = mapping(decode(raw))
+    blocks = objects(fields.get("content"))
+    own = [b for b in blocks if not (b.get("type") == "thinking" and foreign(text(b.get("signature"))))]
+    if len(own) == len(blocks):
+        return [bytes(raw)]
+    return [encode({**fields, "content": own})] if own else []

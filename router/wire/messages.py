@@ -17,7 +17,7 @@ from router.errors import BadAnswer, BadRequest, PointsmanError
 from router.types import Dialect, Request, ToolCall, ToolResult, Turn, Usage
 from router.wire import body as wire_body
 from router.wire import faults, sse
-from router.wire.loose import count, is_object, mapping, objects, text
+from router.wire.loose import count, is_object, mapping, text
 from router.wire.provenance import foreign
 from router.wire.stream import PassMeter, Verdict
 
@@ -241,33 +241,6 @@ def error_body(error: PointsmanError, request_id: str) -> bytes:
     fault = faults.of(error)
     told = {"type": fault.anthropic_type, "message": fault.message}
     return encode({"type": "error", "error": told, "request_id": request_id})
-
-
-# --- thoughts that are not this API's --------------------------------------------------------------------
-
-
-def own_thoughts(body: bytes) -> bytes:
-    """The body without thinking blocks that Anthropic's API did not sign.
-
-    They come from answers that were translated; the API would refuse the whole request (T08). Messages that
-    hold none keep their bytes.
-    """
-    raws = _EACH.decode(_TOP.decode(body).messages)
-    kept = [message for raw in raws for message in _own(raw)]
-    if not raws:
-        return body
-    start, end = wire_body.locate(body, raws[0])[0], wire_body.locate(body, raws[-1])[1]
-    return wire_body.replace(body, [((start, end), b",".join(kept))])
-
-
-def _own(raw: Raw) -> list[bytes]:
-    """One message without foreign thoughts, or nothing where nothing is left."""
-    fields = mapping(decode(raw))
-    blocks = objects(fields.get("content"))
-    own = [b for b in blocks if not (b.get("type") == "thinking" and foreign(text(b.get("signature"))))]
-    if len(own) == len(blocks):
-        return [bytes(raw)]
-    return [encode({**fields, "content": own})] if own else []
 
 
 # --- the codec -------------------------------------------------------------------------------------------
