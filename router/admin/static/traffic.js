@@ -25,12 +25,13 @@ export function showSummary(data) {
   scores(data);
 }
 
-/** The length of each point, in seconds: the last is not over yet, and left out where it is short anyway. */
+/** The length of each point, in seconds: the last is not over yet, and left out where it is short anyway and not alone. */
 function whole(data) {
+  const earlier = Object.values(data.series.groups).some((of) => of.requests.slice(0, -1).some((n) => n));
   const made = data.series.times.map(() => data.step_s),
     last = data.series.times[made.length - 1];
   made[made.length - 1] = Math.max(1, Math.min(data.step_s, data.now - last));
-  return data.step_s <= 60 && made.length > 1 ? made.slice(0, -1) : made;
+  return data.step_s <= 60 && earlier ? made.slice(0, -1) : made;
 }
 
 function tile(name, value, under, kind) {
