@@ -46,6 +46,12 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("replay --config next --max-moved 0.1 --max-cost 1.2", "exit code 3 when more would change: for CI"),
     ),
     "rollback": (("rollback 3f9a1c07", "`pointsman history` has the digests"), ("rollback 3f9a1c07 --config mine", "")),
+    "records list": (
+        ("records list --since 2026-11-01 --limit 5", "the newest first"),
+        ("records list --group large --json", "JSON lines, whole records"),
+    ),
+    "records show": (("records show ID --json", "ID is what x-pointsman-request-id said"),),
+    "records summary": (("records summary --window 7d", "traffic, cost and times by group and route"),),
     "records export": (
         ("records export --out records.jsonl", ""),
         ("records export --out - --since 2026-11-01 | head -1", "JSON lines, oldest first"),

@@ -92,7 +92,7 @@ def test_without_the_engine_a_deployment_says_so_instead_of_starting() -> None:
     program = (
         "import asyncio, sys\n"
         "sys.modules['xllamacpp'] = None\n"
-        "from router.types import Deployment\n"
+        "from router.config import Deployment\n"
         "from router.upstreams.local import LocalChild\n"
         "asyncio.run(LocalChild(Deployment(name='small', upstream='local')).start())\n"
     )
