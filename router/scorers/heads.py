@@ -7,7 +7,9 @@ plain arrays and a JSON description, read with `allow_pickle=False`.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -284,9 +286,17 @@ def dump(model: Model, directory: Path) -> Path:
     arrays["meta"] = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), dtype=np.uint8)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / MODEL_FILE
-    with path.open("wb") as out:
-        np.savez(out, **arrays)  # type: ignore[arg-type]
+    _write(path, arrays)
     return path
+
+
+def _write(path: Path, arrays: Mapping[str, Array]) -> None:
+    """As `numpy.savez`, whose bytes differ between versions of Python: it asks zipfile for room for more than 4 GB."""
+    with zipfile.ZipFile(path, "w") as out:
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, np.asanyarray(array), allow_pickle=False)
+            out.writestr(zipfile.ZipInfo(f"{name}.npy"), content.getvalue())
 
 
 def load(path: Path) -> Model:

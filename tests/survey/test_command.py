@@ -169,14 +169,15 @@ def inventory(names: list[str]) -> list[Facts]:
     return facts
 
 
-def settled(names: list[str], kind: str, speaking: list[tuple[str, str]]) -> Any:
+def settled(names: list[str], kind: str, speaking: list[tuple[str, str]], devices: int = 0) -> Any:
     """The cluster as it looks once neighbours are resolved, which takes the kernel a moment, and may fail at first."""
     until = time.monotonic() + 30
     while True:
         for name, address in speaking:
             speak(name, address)
         drawn = wiring.draw(inventory(names))
-        if drawn.fabric.kind == kind or time.monotonic() > until:
+        found = drawn.fabric.kind == kind and len(drawn.fabric.interfaces) >= devices
+        if found or time.monotonic() > until:
             return drawn
         time.sleep(0.2)
 
@@ -186,7 +187,7 @@ def test_namespaces_cabled_in_a_ring_are_found_to_be_one(namespaces: list[str]):
     speaking: list[tuple[str, str]] = []
     for at, one in enumerate(order):
         speaking += cable(one, order[(at + 1) % 4], "port0", "port1", 10 + at)
-    drawn = settled(namespaces, "ring", speaking)
+    drawn = settled(namespaces, "ring", speaking, devices=2)
     assert drawn.fabric.kind == "ring", drawn.why
     assert list(drawn.fabric.order) in (order, [order[0], *reversed(order[1:])])
     assert set(drawn.fabric.interfaces) == {"port0", "port1"}
