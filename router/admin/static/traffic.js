@@ -25,7 +25,7 @@ export function showSummary(data) {
   scores(data);
 }
 
-/** The length of each point, in seconds: the last is not over yet, and left out where it is short anyway and not alone. */
+/** The length of each point, in seconds. The last is not over yet, and left out where it is short and not alone. */
 function whole(data) {
   const earlier = Object.values(data.series.groups).some((of) => of.requests.slice(0, -1).some((n) => n));
   const made = data.series.times.map(() => data.step_s),
