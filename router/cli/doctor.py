@@ -10,19 +10,15 @@ import click
 import msgspec
 
 from router.cli import show
+from router.cli.options import CONFIG, JSON, addresses
 
 
 @click.command()
-@click.option(
-    "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
-)
+@CONFIG
 @click.option("--state", "state_dir", type=click.Path(path_type=Path), help="Folder of records and history.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the data port.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The data port.")
-@click.option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin port.")
-@click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
+@addresses
 @click.option("--redis", metavar="URL", help="The Redis that `serve` is given.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@JSON
 def command(
     config: Path,
     state_dir: Path | None,

@@ -18,13 +18,13 @@ from typing import Any
 import click
 
 from router.cli import show
+from router.cli.options import JSON
 from router.config import Allowance, Key
 from router.keys import new, written
 from router.policy_files import KEYS, keyfile, review
 from router.policy_files.shapes import moment, seconds
 
 CONFIG = click.option("--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True)
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _COUNT = click.IntRange(min=1)
 
 

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from router.cli.options import JSON
+
 if TYPE_CHECKING:
     from router.records import SqlReader
     from router.types import Record
 
 STATE = click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group()

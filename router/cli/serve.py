@@ -7,15 +7,12 @@ from pathlib import Path
 
 import click
 
+from router.cli.options import CONFIG, addresses
+
 
 @click.command()
-@click.option(
-    "--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True, help="The files."
-)
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the data port.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The data port.")
-@click.option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin port.")
-@click.option("--admin-port", type=click.IntRange(0, 65535), default=9090, show_default=True, help="The admin port.")
+@CONFIG
+@addresses
 @click.option("--workers", type=click.IntRange(min=1), default=1, show_default=True, help="Worker processes.")
 @click.option("--open-to-everyone", is_flag=True, help="Without keys, serve whoever reaches --host.")
 @click.option("--state", type=click.Path(path_type=Path), help="Folder of records and history.")

@@ -13,20 +13,13 @@ from router.limits import Limits
 from router.seams import Claim
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Reset, Seen, Step, Wait, chat
+from tests.support.config_files import POLICY as ALONE
 from tests.support.keyed import bearer, keyed
 from tests.support.rig import Rig, groups
 
 BODY = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
 MEMBERS = {"small": ["a"], "large": ["b"]}
 PRICED = ", price: {input: 1000.0, output: 1000.0}"  # a tenth of a cent a token
-ALONE = """\
-version: 1
-name: default
-models: [auto]
-routes:
-  - {name: difficulty, score: {scorer: difficulty, bands: [{below: 0.5, group: small}, {group: large}]}}
-default: large
-"""
 
 
 async def ask(rig: Rig, key: str, score: float = 0.1, **fields: Any) -> httpx.Response:

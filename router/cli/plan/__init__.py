@@ -56,6 +56,13 @@ CATALOG = click.option(
     help="A folder of models, nodes, clusters and scenarios.",
 )
 CLUSTER = click.option("--cluster", "cluster_name", metavar="FILE|NAME", required=True, help="The cluster.")
+PLAN = click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    required=True,
+    help="A plan file, written by `plan partition --out`.",
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 

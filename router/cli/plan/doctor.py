@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from router.cli.plan import CATALOG, JSON, plainly, show
+from router.cli.plan import CATALOG, JSON, PLAN, plainly, show
 from router.cli.plan.inventory import FROM, THROUGH
 from router.cli.plan.render import known
 from router.cluster import reader
@@ -20,13 +20,7 @@ from router.survey.values import Finding
 
 
 @click.command()
-@click.option(
-    "--plan",
-    "plan_file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    required=True,
-    help="A plan file, written by `plan partition --out`.",
-)
+@PLAN
 @THROUGH
 @FROM
 @click.option("--machines/--no-machines", default=True, show_default=True, help="Ask the machines.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from router.cli.plan import CATALOG, JSON, plainly, show
+from router.cli.plan import CATALOG, JSON, PLAN, plainly, show
 from router.cluster import reader
 from router.cluster.values import Model, Plan
 from router.errors import NotFound
@@ -14,13 +14,7 @@ from router.launch import TARGETS, render
 
 
 @click.command()
-@click.option(
-    "--plan",
-    "plan_file",
-    type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    required=True,
-    help="A plan file, written by `plan partition --out`.",
-)
+@PLAN
 @click.option("--target", type=click.Choice(list(TARGETS)), required=True, help="What starts the groups.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="The folder to write.")
 @click.option("--image", default="", help="The engine's container image, where another than the usual one is wanted.")
