@@ -21,7 +21,7 @@ from router.decide import decide
 from router.policy_files.review import load
 from router.scorers import encoder, generative, heads
 from router.scorers.lexical import Lexical
-from router.scorers.signalled import signalled
+from router.scorers.signalled import Signalled, signalled
 from router.seams import Scorer
 from router.types import Abstain, Decision, Load, Prompt, Score, Signals
 
@@ -71,6 +71,17 @@ def find(name: str, config: Path | None) -> Scorer:
     if name == "encoder":
         return _encoder(None)
     raise BadData(f"no scorer {name!r}: give an artifact directory, `lexical`, `encoder`, or a name from --config DIR")
+
+
+def learned_from(scorer: Scorer) -> frozenset[str]:
+    """The sha256 of the files that an artifact learned from, as far as it says so."""
+    while isinstance(scorer, scorers.Cached | Signalled):
+        scorer = scorer.scorer
+    model = (
+        scorer.model if isinstance(scorer, Lexical) else scorer.heads if isinstance(scorer, encoder.Trained) else None
+    )
+    data = () if model is None else model.notes.get("data", ())
+    return frozenset((data,) if isinstance(data, str) else data)
 
 
 def _encoder(artifact: Path | None) -> Scorer:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -41,6 +42,8 @@ from router.scorers.heads import Gate, Head, Model, Support
 DATA = Path(__file__).parent / "data"
 BENCHMARKS = DATA / "benchmarks"
 EVERYDAY = DATA / "everyday"
+
+FILES = ("mmlu_pro_28models.parquet", "routellm_mmlu_gsm8k.parquet", "ulab_llmrouter_9models.parquet")  # learned from
 
 FORM: Ints = np.arange(len(SURFACE) + len(OPTIONS))  # columns that say nothing of the kind of work
 PART_OF_OWN_LABEL = 0.3  # the rest of the target is what the other models say
@@ -210,6 +213,12 @@ def support(x: Examples) -> Support:
     )
 
 
+def notes(everyday: int) -> dict[str, Any]:
+    """What the artifact says of itself: which files (sha256) it learned from: no run on them is a test of it."""
+    data = [cases.read(BENCHMARKS / name).digest for name in FILES]
+    return {"kind": "general", "everyday": everyday, "data": data}
+
+
 def train(say: Callable[[str], None] = lambda line: None, reader: Reader | None = None) -> Model:
     """The whole artifact, the encoder scorer's with a `reader`. A few minutes on one core, and a quarter of
     an hour more where MiniLM reads the prompts."""
@@ -226,6 +235,6 @@ def train(say: Callable[[str], None] = lambda line: None, reader: Reader | None 
         heads={h.name: h for h in heads},
         gate=Gate(few="few", many="many", problem="problem", open="open"),
         support=support(x),
-        notes={"kind": "general", "everyday": len(x)},
+        notes=notes(len(x)),
         encoder=reader and reader.encoded,
     )

@@ -254,7 +254,10 @@ def _lead(result: Result) -> str:
         verdict = (
             "It ranks prompts worse than their length does" if high < 0 else "It is not told apart from prompt length"
         )
-    held = "" if result.get("scorer", {}).get("folds") else " Nothing was fitted in this run."
+    scorer = result.get("scorer", {})
+    held = "" if scorer.get("folds") else " Nothing was fitted in this run."
+    if scorer.get("learned_from_this_file"):
+        held = " It learned from these very prompts, so this is no test of it."
     return (
         f"With {_name(result)}, sending {_percent(at['strong_share'])} of the prompts to {strong} and the rest to "
         f"{weak} gives a quality of {_number(at['quality'])}{part}. {verdict} (APGR {_number(result['apgr'])}, length "

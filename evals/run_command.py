@@ -169,7 +169,7 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         raise BadData("name two columns with --weak and --strong, more with --groups, or ask two groups with --live")
     pair = cases.pair(cases.read(data), weak, strong)
     say(f"{len(pair)} rows of {data.name}")
-    policy, name, count = None, "difficulty", 0
+    policy, name, count, learned = None, "difficulty", 0, False
     parts = None if asked.folds is None else runs.folds(pair, asked.folds, asked.holdout)
     if asked.cascade:
         told = cascades.told(pair, *answers_asked(asked.answer, asked.scouts))
@@ -181,7 +181,11 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         with going(None if asked.json_out is None else beside(asked.json_out)):
             scored = runs.cross_validated(pair, parts, fit, say, reader)
     else:
-        scored = decisions.score(decisions.find(asked.scorer, asked.config), pair.prompts)
+        scorer = decisions.find(asked.scorer, asked.config)
+        learned = pair.table.digest in decisions.learned_from(scorer)
+        if learned:
+            say(f"{asked.scorer} learned from this very file, so this is no test of it; --folds 5 is one")
+        scored = decisions.score(scorer, pair.prompts)
         if asked.config is not None:
             policy, name = decisions.policy_with(asked.config, asked.scorer), asked.scorer
     result = runs.measure(
@@ -196,7 +200,13 @@ def _pair(asked: Asked, data: Path, weak: str | None, strong: str | None) -> dic
         costs=_costs(asked, pair, weak, strong),
     )
     result["models"] = {"weak": costs.bare(weak), "strong": costs.bare(strong)}
-    result["scorer"] = {"name": asked.scorer, "folds": asked.folds, "holdout": asked.holdout, "cascade": asked.cascade}
+    result["scorer"] = {
+        "name": asked.scorer,
+        "folds": asked.folds,
+        "holdout": asked.holdout,
+        "cascade": asked.cascade,
+        "learned_from_this_file": learned,
+    }
     return result
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from evals import cascade, cases
+from evals import cascade, cases, decisions, general
 from router import scorers
 from router.cli import main
 from router.config import ScorerSpec
@@ -149,6 +149,29 @@ def test_a_trained_artifact_scores_and_can_be_named_in_scorers_yaml(data: Path, 
     one = Lexical("x", artifact).score(Prompt(text=table.prompts[0], signals=Signals()))
     assert isinstance(one, Score)
     assert one.value == pytest.approx(scores[0], abs=1e-6)
+
+
+def test_a_run_on_what_a_scorer_learned_from_is_said_to_be_no_test_of_it(
+    data: Path, artifact: Path, tmp_path: Path
+) -> None:
+    table = cases.read(data)
+    cases.write(tmp_path / "other.csv", {**table.columns, "prompt": [f"{text} " for text in table.prompts]})
+    for file, learned in ((data, True), (tmp_path / "other.csv", False)):
+        done = call(
+            "run", "--data", str(file), "--weak", "small", "--strong", "large", "--scorer", str(artifact),
+            "--draws", "100", "--json", str(tmp_path / "out.json"),
+        )  # fmt: skip
+        assert done.exit_code == 0, done.output
+        assert ("learned from this very file" in done.output) is learned
+        assert json.loads((tmp_path / "out.json").read_text())["scorer"]["learned_from_this_file"] is learned
+        call("report", "--result", str(tmp_path / "out.json"), "--out", str(tmp_path / "out.html"))
+        assert ("this is no test of it" in (tmp_path / "out.html").read_text()) is learned
+
+
+def test_the_shipped_scorers_say_which_of_the_shipped_files_they_learned_from() -> None:
+    files = {cases.read(general.BENCHMARKS / name).digest for name in general.FILES}
+    for name in ("lexical", "encoder"):
+        assert decisions.learned_from(decisions.find(name, None)) == files
 
 
 def test_training_twice_gives_the_same_bytes(data: Path, artifact: Path, tmp_path: Path) -> None:

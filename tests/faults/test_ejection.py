@@ -152,7 +152,7 @@ async def test_F11_a_group_that_answers_503_as_a_whole_gets_little_more_than_its
 
 async def test_F03_a_black_hole_holds_three_requests_and_then_one(tmp_path: Path) -> None:
     async with ScriptedServer(lambda _: [Wait(30)]) as hole, ScriptedServer(chat("ok")) as good:
-        files = groups({"a": hole, "b": good}, {"small": ["a", "b"]}, ", timeouts: {first_byte_s: 0.3}")
+        files = groups({"a": hole, "b": good}, {"small": ["a", "b"]}, ", timeouts: {first_byte_s: 1.0}")
         async with running(tmp_path, files, SMALL_ONLY) as rig:
             for _ in range(10):
                 assert (await rig.ask()).status_code == 200
