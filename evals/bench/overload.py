@@ -1,9 +1,13 @@
-"""Goodput past the knee: `python -m evals.bench.overload`.
+"""Goodput past the knee, and how soon what is turned away is told: `python -m evals.bench.overload`.
 
 A server that does its best with a number of requests at a time, and the worse the more there are beyond, stands behind
-a gateway. Requests come at random times, whether or not others are answered, at shares and multiples of what the server
-can do. Goodput is the answers a second that come within the client's patience. The same once more without
-`max_in_flight`.
+a gateway. Requests come at random times, each on a connection of its own, whether or not others are answered, at shares
+and multiples of what the server can do. Goodput is the answers a second that come within the client's patience. The
+same once more without `max_in_flight`.
+
+The gateway has a core of its own; the load and the server share the other (Linux). What is not the gateway's own time
+stands beside it: how late the load sends, and how long a mock on the gateway's core takes, which answers at once and is
+asked once for every tenth request, amid the others.
 """
 
 from __future__ import annotations
@@ -12,17 +16,21 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from time import perf_counter
+from typing import Any, cast
 
-from evals.bench.flips import POLICY, ready
-from evals.bench.run import body, free_port
+import uvloop
+from msgspec import Struct
+
+from evals.bench.added import percentile, request
+from evals.bench.flips import POLICY
+from evals.bench.run import body, cpu_s, free_port, process
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, Step, Wait, chat_answer
 
@@ -31,6 +39,7 @@ SERVICE_S = 0.2  # for one of them
 KNEE = SLOTS / SERVICE_S  # requests a second
 PATIENCE_S = 2.0
 LOADS = (0.5, 0.8, 0.9, 1.0, 2.0, 5.0)  # of the knee
+BESIDE = 10  # one request in so many is put to the mock too
 
 
 def server() -> ScriptedServer:
@@ -47,87 +56,130 @@ def server() -> ScriptedServer:
     return ScriptedServer(script)
 
 
-async def one(port: int, request: bytes) -> tuple[int, float]:
-    """Status (0: no answer in time) and seconds."""
+class Asked(asyncio.Protocol):
+    """One request on a connection of its own. `status` is that of its answer once it is whole, 0 where none came."""
+
+    def __init__(self, request: bytes) -> None:
+        self.status = asyncio.get_running_loop().create_future()
+        self._request = request
+        self._got = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.WriteTransport, transport).write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, end, rest = self._got.partition(b"\r\n\r\n")
+        length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
+        if end and len(rest) >= int(length or 0):
+            self._over(int(head.split(b" ", 2)[1]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over(0)
+
+    def _over(self, status: int) -> None:
+        if not self.status.done():
+            self.status.set_result(status)
+
+
+class Answer(Struct, frozen=True):
+    """Status (0: no answer in time), seconds, and how late it was asked."""
+
+    status: int
+    took_s: float
+    late_s: float
+
+
+async def one(port: int, asked: bytes, due: float) -> Answer:
+    begun = perf_counter()
+    status, transport = 0, None
     loop = asyncio.get_running_loop()
-    begun = loop.time()
-    status = 0
     try:
         async with asyncio.timeout(PATIENCE_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                writer.write(request)
-                status = int((await reader.read()).split(b" ", 2)[1])
-            finally:
-                writer.close()
-    except (TimeoutError, OSError, IndexError):
+            transport, answer = await loop.create_connection(lambda: Asked(asked), "127.0.0.1", port)
+            status = await answer.status
+    except (TimeoutError, OSError):
         status = 0
-    return status, loop.time() - begun
+    finally:
+        if transport is not None:
+            transport.close()
+    return Answer(status, perf_counter() - begun, begun - due)
 
 
-async def offered(port: int, rate: float, seconds: float, chance: Random) -> dict[str, Any]:
+async def offered(gateway: Gateway, rate: float, seconds: float, chance: Random) -> dict[str, Any]:
     """What came of requests at this rate."""
-    asked = body()
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: {len(asked)}"
-    request = head.encode() + b"\r\ncontent-type: application/json\r\n\r\n" + asked
-    loop, tasks = asyncio.get_running_loop(), list[asyncio.Task[tuple[int, float]]]()
-    begun = due = loop.time()
+    asked = request(body())
+    tasks, beside = list[asyncio.Task[Answer]](), list[asyncio.Task[Answer]]()
+    begun = due = perf_counter()
+    used = cpu_s(gateway.pid)
     while (due := due + chance.expovariate(rate)) < begun + seconds:
-        await asyncio.sleep(max(0.0, due - loop.time()))
-        tasks.append(asyncio.create_task(one(port, request)))
-    ended = loop.time()
-    found = await asyncio.gather(*tasks)
-    took = sorted(seconds for status, seconds in found if status == 503)
-    good = sum(status == 200 for status, _ in found)
+        await asyncio.sleep(max(0.0, due - perf_counter()))
+        tasks.append(asyncio.create_task(one(gateway.port, asked, due)))
+        if not len(tasks) % BESIDE:
+            beside.append(asyncio.create_task(one(gateway.mock, asked, due)))
+    ended = perf_counter()
+    found, mocked = await asyncio.gather(*tasks), await asyncio.gather(*beside)
+    used = cpu_s(gateway.pid) - used
+    shed = [answer.took_s for answer in found if answer.status == 503]
+    good = sum(answer.status == 200 for answer in found)
     return {
         "offered": round(rate / KNEE, 2),
         "requests": len(found),
         "goodput": round(good / (ended - begun), 1),
-        "shed": len(took),
-        "late": sum(status == 0 for status, _ in found),
-        "other": sum(status not in (0, 200, 503) for status, _ in found),
-        "shed_ms_p50": round(1000 * took[len(took) // 2], 1) if took else None,
-        "shed_ms_p99": round(1000 * took[int(0.99 * (len(took) - 1))], 1) if took else None,
+        "shed": len(shed),
+        "late": sum(answer.status == 0 for answer in found),
+        "other": sum(answer.status not in (0, 200, 503) for answer in found),
+        "shed_ms": _times(shed),
+        "mock_ms": _times([answer.took_s for answer in mocked if answer.status == 200]),
+        "load_late_ms": _times([answer.late_s for answer in found]),
+        "gateway_core": round(used / (perf_counter() - begun), 2),
     }
 
 
-@asynccontextmanager
-async def gateway(limits: str) -> AsyncGenerator[int]:
-    """The port of a gateway in front of a fresh server."""
+def _times(seconds: Sequence[float]) -> dict[str, float] | None:
+    shares = {"p50": 0.5, "p99": 0.99}
+    return {k: round(1e3 * percentile(list(seconds), share), 1) for k, share in shares.items()} if seconds else None
+
+
+class Gateway(Struct, frozen=True):
+    """A gateway and, on the same core, a mock that answers at once: their ports, and the gateway's process."""
+
+    port: int
+    mock: int
+    pid: int
+
+
+@contextmanager
+def gateway(limits: str, upstream: str, core: int) -> Generator[Gateway]:
     with tempfile.TemporaryDirectory() as name:
         config = Path(name) / "config"
         config.mkdir()
-        async with server() as upstream:
-            (config / "groups.yaml").write_text(
-                f"version: 1\ngroups: {{small: {{deployments: [a]{limits}}}}}\ndeployments:\n"
-                f'  a: {{upstream: openai, base_url: "{upstream.base_url}", model: scripted}}\n'
-            )
-            (config / "default.yaml").write_text(POLICY)
-            port, admin = free_port(), free_port()
-            where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", name]
-            process = await asyncio.create_subprocess_exec(
-                *[sys.executable, "-m", "router", "serve", *where],
-                env={**os.environ, "POINTSMAN_LOG": "error"},
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                await ready(f"http://127.0.0.1:{port}/readyz")
-                yield port
-            finally:
-                process.send_signal(signal.SIGTERM)
-                await process.wait()
+        (config / "groups.yaml").write_text(
+            f"version: 1\ngroups: {{small: {{deployments: [a]{limits}}}}}\ndeployments:\n"
+            f'  a: {{upstream: openai, base_url: "{upstream}", model: scripted}}\n'
+        )
+        (config / "default.yaml").write_text(POLICY)
+        port, admin, mock = free_port(), free_port(), free_port()
+        where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", name]
+        ours = [sys.executable, "-m", "router", "serve", *where]
+        with (
+            process([sys.executable, "-m", "evals.bench.upstream", str(mock)], core, mock),
+            process(ours, core, port, {"POINTSMAN_LOG": "error"}) as pid,
+        ):
+            yield Gateway(port, mock, pid)
 
 
-async def measure(seconds: float) -> dict[str, Any]:
+async def measure(seconds: float, loads: Sequence[float], core: int) -> dict[str, Any]:
     chance = Random(6)
     rows: list[dict[str, Any]] = []
-    async with gateway(f", max_in_flight: {SLOTS}, queue: {SLOTS}, queue_wait_s: 1") as port:
-        for load in LOADS:
-            rows.append(await offered(port, load * KNEE, seconds, chance))
-            await asyncio.sleep(PATIENCE_S)
-    async with gateway("") as port:
-        without = await offered(port, LOADS[-1] * KNEE, seconds, chance)
+    async with server() as upstream:
+        with gateway(f", max_in_flight: {SLOTS}, queue: {SLOTS}, queue_wait_s: 1", upstream.base_url, core) as ours:
+            for load in loads:
+                rows.append(await offered(ours, load * KNEE, seconds, chance))
+                await asyncio.sleep(PATIENCE_S)
+    async with server() as upstream:
+        with gateway("", upstream.base_url, core) as ours:
+            without = await offered(ours, loads[-1] * KNEE, seconds, chance)
     knee = max(row["goodput"] for row in rows if row["offered"] <= 1)
     return {
         "knee": knee,
@@ -138,9 +190,15 @@ async def measure(seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8.0, help="for each load")
-    print(json.dumps(asyncio.run(measure(parser.parse_args().seconds)), indent=1))
+    parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="of the knee; one of them at most 1")
+    asked = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        raise SystemExit("overload: the gateway needs a core of its own beside that of the load, and there is one")
+    os.sched_setaffinity(0, cores[:-1])
+    print(json.dumps(uvloop.run(measure(asked.seconds, asked.loads, cores[-1])), indent=1))
 
 
 if __name__ == "__main__":
