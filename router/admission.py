@@ -171,7 +171,13 @@ class Place:
         self._gate = gate
         return True
 
+    def beside(self, group: str) -> Place | None:
+        """A place for one more call of the same request; None where that would have to wait."""
+        gate = self._gates.get(group)
+        return Place(self._gates, gate) if gate is None or gate.begin() else None
+
     def leave(self) -> None:
+        """Idempotent."""
         gate, self._gate = self._gate, None
         if gate is not None:
             gate.leave()

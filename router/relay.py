@@ -16,6 +16,7 @@ from time import perf_counter, time
 
 from msgspec.structs import replace
 
+from router.admission import Place
 from router.config import Deployment, Hedge
 from router.errors import (
     BadAnswer,
@@ -76,7 +77,7 @@ class Relay:
         target = left.targets[0]
         self._retries.request(target.group)
         failed: UpstreamError | None = None
-        hedge = flight.policy.hedge if flight.settled else None  # what is held back is not waited for
+        hedge = flight.policy.hedge
         while True:
             if flight.place is not None and not flight.place.move(target.group):
                 left = _without_group(left, target.group)
@@ -96,7 +97,7 @@ class Relay:
                 target = following
                 continue
             try:
-                if hedge is None or flight.tries:
+                if hedge is None or any(a.error is not None and not a.scout for a in flight.attempts):
                     await self._attempt(target, deployment, flight)
                 else:
                     await self._hedged(target, flight, hedge)
@@ -120,20 +121,29 @@ class Relay:
     async def _hedged(self, target: Target, flight: Flight, hedge: Hedge) -> None:
         """As `_attempt`, with another deployment asked beside it where it gives nothing for a while."""
 
+        places: list[Place] = []  # of the second attempt, where groups have limits; whichever ends first gives it back
+
         async def attempt(target: Target, flight: Flight) -> None:
             deployment = flight.snapshot.config.deployments[target.deployment]
             flight.call, flight.translation = outbound(deployment, flight)
-            await self._attempt(target, deployment, flight)
+            try:
+                await self._attempt(target, deployment, flight)
+            finally:
+                for place in places:
+                    place.leave()
 
         race = Race(flight, attempt)
         try:
-            await race.run(target, hedge.after_s, lambda: self._another(target, flight))
+            await race.run(target, hedge.after_s, lambda: self._another(target, flight, places))
         finally:
+            for place in places:
+                place.leave()
             if (outrun := race.outrun()) is not None and flight.request.stream:
                 self._health.outrun(outrun[0].deployment, outrun[1])
 
-    def _another(self, target: Target, flight: Flight) -> Target | None:
-        """A deployment of the same group that has room now and is paid for as a retry is; None where there is none."""
+    def _another(self, target: Target, flight: Flight, places: list[Place]) -> Target | None:
+        """A deployment of the same group that has room now and is paid for as a retry is; None where there is none.
+        The place in the group that it takes is put into `places`."""
         decision, seen, signals = flight.decision, flight.load, flight.signals
         if decision is None or seen is None or signals is None:
             return None
@@ -143,7 +153,16 @@ class Relay:
         other = next((t for t in made.targets if t.group == target.group and t != target), None)
         if other is None or load.cooling.get(other.deployment, 0.0) > now:
             return None
-        return other if self._retries.take(flight.plan.targets[0].group, now) else None
+        if flight.place is not None:
+            place = flight.place.beside(target.group)
+            if place is None:
+                return None
+            places.append(place)
+        if self._retries.take(flight.plan.targets[0].group, now):
+            return other
+        for place in places:
+            place.leave()
+        return None
 
     async def _attempt(self, target: Target, deployment: Deployment, flight: Flight) -> None:
         """One call to one deployment, from sending it to the end of its answer; always leaves an Attempt."""

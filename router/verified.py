@@ -25,7 +25,7 @@ from router.health import Health
 from router.plan import RETRIED, after, fault_of, plan
 from router.relay import WHOLE_LIMIT, Relay
 from router.seams import Reply
-from router.types import Abstain, Attempt, Checked, Decision, Plan, Prompt, Request, Score
+from router.types import Abstain, Attempt, Checked, Decision, Plan, Prompt, Request, Score, Target
 from router.watch import Ticker, Watch
 from router.wire import CODECS
 from router.wire.body import set_fields
@@ -39,10 +39,11 @@ _OWN = b"x-pointsman-"
 
 
 class Held(Exchange):
-    """An exchange whose client is ourselves: it keeps the answer."""
+    """An exchange whose client is ourselves: it keeps the answer. `beyond`: who waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, beyond: Exchange | None = None) -> None:
         super().__init__()
+        self._beyond = beyond
         self.head: Headers = []
         self._parts: list[bytes] = []
         self._size = 0
@@ -72,7 +73,8 @@ class Held(Exchange):
         self._keep(data)
 
     async def ping(self, headers: Headers) -> None:
-        """The real client gets its own."""
+        if self._beyond is not None:
+            await self._beyond.ping(headers)
 
     async def end(self, data: bytes = b"") -> None:
         self.ended = True
@@ -137,8 +139,8 @@ class Verifier:
         whole = flight.plan
         flight.plan = _only(whole, [t.group in firsts for t in whole.targets])
         while True:
-            held = Held()
-            client, flight.exchange = flight.exchange, held
+            client = flight.exchange
+            held = flight.exchange = Held(client)
             try:
                 await self._relay.run(flight)
                 return held
@@ -174,11 +176,12 @@ class Verifier:
             empty=empty(answer),
             refused=refuses(answer),
             valid=well_formed(request, answer),
-            logprob=listener.mean if listener is not None else None,
+            logprob=listener.mean(flight.target) if listener is not None else None,
             scouts=len(cascade.scouts),
         )
         if hopeless(found, cascade):
             return found
+        flight.watch.rest(flight.stream_headers if request.stream else None)
         try:
             async with asyncio.timeout(cascade.wait_s):
                 while not settled(found := compared(found, answer, scouts.answers), cascade) and scouts.silent:
@@ -237,7 +240,7 @@ class Scouts:
         loop = asyncio.get_running_loop()
         for at, group in enumerate(cascade.scouts):
             scout = _scout_of(flight, request, group)
-            if scout is not None:
+            if scout is not None and _has_room(scout, flight):
                 self._flights.append(scout)
                 self._tasks.add(loop.create_task(self._listen(at, scout)))
 
@@ -265,6 +268,8 @@ class Scouts:
                 raise
         finally:
             watch.stop()
+            if scout.place is not None:
+                scout.place.leave()
 
     async def end(self) -> None:
         """Stop those that still speak, and enter every call in the flight, before those that were to answer."""
@@ -276,6 +281,8 @@ class Scouts:
         flights, self._flights = self._flights, []
         calls: list[Attempt] = []
         for scout in flights:
+            if scout.place is not None:
+                scout.place.leave()  # it may have been stopped before it began
             self._of.tries += scout.tries
             calls += [replace(a, scout=True, usage=scout.usage if a.error is None else None) for a in scout.attempts]
         self._of.attempts[:0] = calls
@@ -294,6 +301,14 @@ def _scout_of(flight: Flight, request: Request, group: str) -> Flight | None:
     scout.decision = Decision(policy=decision.policy, route=decision.route, group=group, why="asked", set=decision.set)
     scout.plan = plan(scout.decision, scout.policy, flight.snapshot.config, load, signals, flight.draw)
     return scout if scout.plan.targets else None
+
+
+def _has_room(scout: Flight, beside: Flight) -> bool:
+    """Whether its group takes one more call now, which is begun; a scout waits in no line."""
+    if beside.place is None:
+        return True
+    scout.place = beside.place.beside(scout.plan.targets[0].group)
+    return scout.place is not None
 
 
 def _unstreamed(request: Request) -> Request:
@@ -355,18 +370,18 @@ class _Listener:
     def __init__(self, flight: Flight) -> None:
         self._keep = _wants_logprobs(flight.request)
         self._stream = flight.request.stream
-        self._heard: Logprobs | None = None
+        self._heard: dict[str, Logprobs] = {}  # by deployment: two may be asked beside each other
 
-    @property
-    def mean(self) -> float | None:
-        return self._heard.mean if self._heard is not None else None
+    def mean(self, target: Target | None) -> float | None:
+        heard = None if target is None else self._heard.get(target.deployment)
+        return None if heard is None else heard.mean
 
     def __call__(self, deployment: Deployment, reply: Reply) -> Reply:
-        self._heard = None
+        self._heard.pop(deployment.name, None)
         if not deployment.logprobs or reply.status != 200:
             return reply
-        self._heard = Logprobs(keep=self._keep, stream=self._stream)
-        return _Heard(reply, self._heard)
+        heard = self._heard[deployment.name] = Logprobs(keep=self._keep, stream=self._stream)
+        return _Heard(reply, heard)
 
 
 class _Heard:

@@ -103,9 +103,11 @@ class Watch:
         """Any byte of the upstream has arrived."""
         self._last = self._loop.time()
 
-    def rest(self) -> None:
-        """Between attempts no clock runs."""
+    def rest(self, ping_headers: Callable[[], Headers] | None = None) -> None:
+        """Between attempts no clock runs. With `ping_headers` a silent stream is kept open all the same."""
         self._limits = None
+        if ping_headers is not None:
+            self._ping_headers = ping_headers
 
     def look(self, now: float) -> None:
         """Called by the ticker once `due` has come: at the first tick, and then when something may be due."""

@@ -329,7 +329,7 @@ def _check_cascade(document: Document, path: Path, one: Cascade, order: tuple[st
 
 
 def blind(document: Document, policy: Policy, config: Config) -> Iterator[Mistake]:
-    """Checks of cascades that can tell nothing of an answer: a warning."""
+    """Checks of cascades that can tell nothing of an answer, and scouts that there is never room for: a warning."""
     for index, route in enumerate(policy.routes):
         if route.cascade is None:
             continue
@@ -339,6 +339,11 @@ def blind(document: Document, policy: Policy, config: Config) -> Iterator[Mistak
         if want.logprob_at_least is not None and not any(one.logprobs for one in firsts):
             message = "no deployment of the first group has logprobs: true, so this check can never tell"
             yield document.mistake((*path, "logprob_at_least"), message, at_key=True)
+        for at, name in enumerate(route.cascade.scouts):
+            most, asked = config.groups[name].max_in_flight, (route.cascade.first, *route.cascade.scouts[: at + 1])
+            if most is not None and asked.count(name) > most:
+                message = f"is never asked: group {name} has max_in_flight: {most}, and this would be one request more"
+                yield document.mistake(("routes", index, "cascade", "scouts", at), message)
         if spec is not None and spec.kind in ("lexical", "encoder", "generative", "remote"):
             message = f"a {spec.kind} scorer looks at the prompt alone; one of the kind cascade sees the answers"
             yield document.mistake((*path, "scorer"), message, at_key=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,9 @@ PRICE = ", price: {input: 1000000, output: 1000000}"  # a dollar a token
 
 
 @asynccontextmanager
-async def rig(folder: Path, *scripts: Script, more: str = PRICE) -> AsyncIterator[tuple[Rig, Sequence[ScriptedServer]]]:
+async def rig(
+    folder: Path, *scripts: Script, more: str = PRICE
+) -> AsyncGenerator[tuple[Rig, Sequence[ScriptedServer]]]:
     """A gateway with a small group of servers that play these, the first of which is the first choice."""
     async with AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(ScriptedServer(script)) for script in scripts]
@@ -58,7 +60,7 @@ async def test_a_stream_that_does_not_begin_is_given_by_another_deployment_and_b
         assert record.cost == lost.usage.input + won.usage.input + won.usage.output
         told = (await one.client.get(f"{one.admin}/metrics")).text
         assert 'pointsman_attempts_total{deployment="s0",outcome="outrun"} 1.0' in told
-        assert one.gateway.health.of("s0", 0.0)["ttft_s"] >= 0.1, "it counts as slow"
+        assert one.gateway.health.of("s0", 0.0)["ttft_s"] >= 0.05, "it counts as slow"
 
 
 async def test_an_unstreamed_answer_is_hedged_too(tmp_path: Path) -> None:
@@ -154,3 +156,124 @@ async def test_a_deployment_that_the_client_named_is_asked_alone(tmp_path: Path)
         async with running(tmp_path, files, policy) as one:
             assert (await one.ask(model="s0")).json()["choices"][0]["message"]["content"] == "ok"
             assert b.visits == []
+
+
+# --- with a limit on the group, and in a cascade -----------------------------------------------------------
+
+
+@asynccontextmanager
+async def pair(
+    folder: Path,
+    policy: str,
+    one: Script,
+    other: Script,
+    large: Script | None = None,
+    small: str = "",
+    more: str = "",
+) -> AsyncGenerator[tuple[Rig, Sequence[ScriptedServer]]]:
+    """A small group of two servers, the first of which is the first choice, and a large one of one."""
+    async with ScriptedServer(one) as a, ScriptedServer(other) as b, ScriptedServer(large or chat("large")) as c:
+        files = groups({"s0": a, "s1": b, "large-a": c}, {"small": ["s0", "s1"], "large": ["large-a"]}, PRICE + more)
+        async with running(folder, files.replace("[s0, s1]}", f"[s0, s1]{small}}}"), policy) as rig:
+            rig.gateway.health.begin("s1")  # one request is there already
+            yield rig, (a, b, c)
+
+
+async def nobody(one: Rig) -> None:
+    """Until no place of any group is taken."""
+    async with asyncio.timeout(20):
+        while any(gate.in_flight for gate in one.gateway.service.admission.gates.values()):
+            await asyncio.sleep(0.01)
+
+
+async def test_a_hedge_takes_a_place_in_its_group_and_gives_it_back_once_one_of_the_two_is_left(tmp_path: Path) -> None:
+    steady = chat_stream(["a ", "b "], first_s=0.5, gap_s=0.8)
+    limits = ", max_in_flight: 2"
+    async with pair(tmp_path, HEDGED, lambda _: [Wait(30)], lambda _: steady, small=limits) as (one, servers):
+        gate = one.gateway.service.admission.gates["small"]
+        asking = asyncio.create_task(one.events())
+        async with asyncio.timeout(20):
+            while not servers[1].visits:
+                await asyncio.sleep(0.005)
+            most = gate.in_flight
+            while servers[0].in_flight:
+                await asyncio.sleep(0.005)
+        assert (most, gate.in_flight) == (2, 1), "the winner alone is left"
+        assert text(await asking) == "a b "
+        await nobody(one)
+
+
+async def test_a_group_that_is_full_is_not_asked_twice(tmp_path: Path) -> None:
+    late = chat_stream(["late"], first_s=0.5)
+    limits = ", max_in_flight: 1"
+    async with pair(tmp_path, HEDGED, lambda _: late, chat("early"), small=limits) as (one, servers):
+        assert text(await one.events()) == "late"
+        assert servers[1].visits == []
+        await nobody(one)
+
+
+CASCADE = """\
+version: 1
+name: default
+models: [auto]
+routes: [{name: try, cascade: {first: small, then: large, verify: {logprob_at_least: -0.5}}}]
+default: large
+hedge: {after_s: 0.1}
+"""
+
+
+def sure(words: str, logprob: float) -> Script:
+    """An unstreamed answer whose tokens have this log-probability."""
+    told = chat_answer(words)
+    said = b'"logprobs": {"content": [{"token": "x", "logprob": %f, "bytes": null, "top_logprobs": []}]}, '
+    body = b"".join(step.data for step in told if isinstance(step, Send))
+    assert b'"finish_reason"' in body
+    with_it = body.replace(b'"finish_reason"', said % logprob + b'"finish_reason"')
+    return lambda _: [Head(200, {"content-type": "application/json"}), Send(with_it)]
+
+
+async def test_the_first_answer_of_a_cascade_is_hedged_and_verified_by_what_the_faster_one_said(tmp_path: Path) -> None:
+    quick = sure("quick", -0.1)
+    async with pair(tmp_path, CASCADE, lambda _: [Wait(30)], quick, more=", logprobs: true") as (one, servers):
+        reply = await one.ask()
+        assert reply.json()["choices"][0]["message"]["content"] == "quick"
+        assert (reply.headers["x-pointsman-deployment"], reply.headers["x-pointsman-attempts"]) == ("s1", "2")
+        assert servers[0].visits[0].broken
+        record = (await one.records())[0]
+        assert record.decision is not None
+        assert record.decision.why == "verified"
+        assert [(a.deployment, a.error) for a in record.attempts] == [("s0", "outrun"), ("s1", None)]
+        assert record.checked is not None
+        assert record.checked.logprob == -0.1
+        assert record.cost == sum(a.cost or 0.0 for a in record.attempts)
+
+
+async def test_an_escalation_after_a_hedge_streams_the_second_groups_answer(tmp_path: Path) -> None:
+    policy = CASCADE.replace(", verify: {logprob_at_least: -0.5}", "")
+    refused = chat("I'm sorry, but I can't help with that.")
+    async with pair(tmp_path, policy, lambda _: [Wait(30)], refused) as (one, servers):
+        assert text(await one.events()).strip() == "large"
+        record = (await one.records())[0]
+        assert record.decision is not None
+        assert (record.decision.why, record.decision.check) == ("escalated", "no_refusal")
+        named = [(a.deployment, a.error, a.usage is not None) for a in record.attempts]
+        assert named == [("s0", "outrun", True), ("s1", None, True), ("large-a", None, True)]
+        assert servers[0].visits[0].broken
+
+
+async def test_scouts_count_against_their_group_and_are_silent_where_it_is_full(tmp_path: Path) -> None:
+    keys = "scouts: [small, large], verify: {agreement_at_least: 0.5}"
+    policy = CASCADE.replace("verify: {logprob_at_least: -0.5}", keys).replace("hedge: {after_s: 0.1}\n", "")
+    async with pair(tmp_path, policy, chat("B"), chat("B"), chat("B"), small=", max_in_flight: 1") as (one, servers):
+        reply = await one.ask()
+        assert reply.status_code == 200
+        record = (await one.records())[0]
+        assert [(a.deployment, a.scout) for a in record.attempts if a.scout] == [("large-a", True)]
+        assert len(servers[0].visits) + len(servers[1].visits) == 1, "the group's one place is the first answer's"
+        await nobody(one)
+    folder = tmp_path / "room"
+    folder.mkdir()
+    async with pair(folder, policy, chat("B"), chat("B"), chat("B"), small=", max_in_flight: 2") as (one, servers):
+        assert (await one.ask()).status_code == 200
+        assert len(servers[0].visits) + len(servers[1].visits) == 2
+        await nobody(one)

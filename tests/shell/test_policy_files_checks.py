@@ -387,6 +387,17 @@ def test_checks_of_a_cascade_that_can_tell_nothing_are_warned_of(tmp_path: Path)
     assert found.warnings == ()
 
 
+def test_a_scout_that_its_group_never_has_room_for_is_warned_of(tmp_path: Path) -> None:
+    cascade = "{first: small, then: large, scouts: [small, large, small], verify: {agreement_at_least: 0.5}}"
+    content = route(f"{{name: x, cascade: {cascade}}}") + "examples: [{expect: x}]\n"
+    groups = GROUPS.replace("[small-a]}", "[small-a], max_in_flight: 2}")
+    assert groups != GROUPS
+    found = review(write(tmp_path, groups=groups, default=content), {})
+    assert [(one.path, "max_in_flight: 2" in one.message) for one in found.warnings] == [
+        ("routes[0].cascade.scouts[2]", True)
+    ]
+
+
 # --- judges ----------------------------------------------------------------------------------------------
 
 JUDGED = GROUPS.replace("groups:\n", "groups:\n  judge: {deployments: [judge-a]}\n") + (
