@@ -58,6 +58,19 @@ def tokens(dialect: Dialect, data: bytes) -> list[str]:
     return list(dict.fromkeys([_plain(dialect, token) for token in found])) if found else []
 
 
+def carried(request: Request) -> list[str]:
+    """The tokens of a request's body. What an earlier request of the conversation was searched for is not again."""
+    dialect, noted, body = request.dialect, request.noted, request.body
+    if noted is None:
+        return tokens(dialect, body)
+    known, (start, end) = (noted.tokens, noted.unread) if noted.tokens is not None else ([], (0, len(body)))
+    if start < end or noted.tokens is None:
+        found = [(one.end(), _plain(dialect, one[1])) for one in _TOKENS[dialect].finditer(body, start, end)]
+        noted.tokens = known = sorted([*known, *found]) if found else known
+        noted.unread = (0, 0)
+    return list(dict.fromkeys([token for _, token in known])) if known else []
+
+
 def _plain(dialect: Dialect, token: bytes) -> str:
     """The token as its maker wrote it, whatever dialect it has crossed (`wire.provenance`)."""
     if b"\\" in token:
@@ -104,14 +117,14 @@ async def session(store: Store, flight: Flight) -> Session | None:
 
 async def _maker(store: Store, flight: Flight) -> Session | None:
     request, caller = flight.request, flight.caller
-    carried = tokens(request.dialect, request.body)
-    if not carried:
+    held = carried(request)
+    if not held:
         return None
-    made = await store.session(*[_key(caller, token) for token in carried[: -_NEWEST - 1 : -1]])
+    made = await store.session(*[_key(caller, token) for token in held[: -_NEWEST - 1 : -1]])
     if made is None:
         return None
-    makers = await _makers(store, caller, carried) if made.mixed else {}
-    flight.carried = Carried(tokens=tuple(carried), maker=made.deployment or "", makers=makers)
+    makers = await _makers(store, caller, held) if made.mixed else {}
+    flight.carried = Carried(tokens=tuple(held), maker=made.deployment or "", makers=makers)
     holds = "reasoning" if request.dialect == "responses" else "thoughts"
     known = made.deployment in flight.snapshot.config.deployments
     return replace(made, holds=holds) if known else None

@@ -348,7 +348,7 @@ def _let_go(flight: Flight) -> None:
     would take a quarter of a gigabyte meanwhile. What is to be judged, or held back for a verdict, is still needed."""
     flight.call = _SENT
     if flight.settled and flight.chosen is None:
-        flight.request = flight.read = replace(flight.request, body=b"", turns=(), tool_texts=())
+        flight.request = flight.read = replace(flight.request, body=b"", turns=(), noted=None)
 
 
 def _told_whole(flight: Flight, deployment: Deployment) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 Dialect = Literal["chat", "messages", "responses", "completions", "embeddings"]
 
@@ -41,6 +41,39 @@ class Turn(Struct, frozen=True, kw_only=True, gc=False):
     tool_results: tuple[ToolResult, ...] = ()
 
 
+class Facts(Struct, gc=False):
+    """What signals need of one turn, whatever follows it."""
+
+    size: int  # bytes of its texts, calls and results
+    spoken: bool  # it is a user turn
+    failed: int = -1  # its tool results that failed; -1 = not looked at
+
+
+class Noted(Struct, gc=False):
+    """What was found out about the beginning of a conversation, which stays so in the next request of it.
+
+    The only value here that changes: who finds something out adds it. All of it can be found again from the request.
+    """
+
+    facts: list[Facts] = []  # of the first turns
+    prefixes: dict[int, str] = {}  # `signals.prefix`, by how many turns are in it
+    tokens: list[tuple[int, str]] | None = (
+        None  # `origins.tokens`, and where each ends in the body; None = not looked for
+    )
+    unread: tuple[int, int] = (0, 0)  # bytes of the body that were not searched for them
+
+    def up_to(self, turns: int, at: int, end: tuple[int, int]) -> Noted:
+        """What holds of a body that is the same up to `at`, which makes so many turns, and from `end` on: where that
+        begins in the old body, and in the new one."""
+        old, new = end
+        tokens = self.tokens if self.unread[0] >= self.unread[1] else None
+        if tokens is not None:
+            moved = [(to + new - old, token) for to, token in tokens if to > old]
+            tokens = [found for found in tokens if found[0] <= at] + moved
+        prefixes = {count: digest for count, digest in self.prefixes.items() if count <= turns}
+        return Noted(facts=self.facts[:turns], prefixes=prefixes, tokens=tokens, unread=(at, new))
+
+
 class Request(Struct, frozen=True, kw_only=True, gc=False):
     """What a codec reads out of one body. `body` stays the truth; the rest is a view of it."""
 
@@ -53,12 +86,12 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     stream_options_span: tuple[int, int] | None = None  # byte offsets of the value of "stream_options"
     turns: tuple[Turn, ...] = ()
     tools: int = 0  # number of tools offered
-    tool_texts: tuple[Raw, ...] = ()  # each of them as it stands in `body`
     wants_json: bool = False
     max_output_tokens: int | None = None
     user: str | None = None  # the dialect's own user / session id in the body, for affinity only
     previous: str | None = None  # responses: id of the answer or conversation that this continues (R05)
     foreign_thoughts: bool = False  # messages: holds thinking that Anthropic's API did not sign and would refuse
+    noted: Noted | None = None  # of a body that is kept for the next one of its conversation
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):

@@ -1,7 +1,8 @@
 """Fuzzing by hand: `python -m tests.fuzz SECONDS [SEED]`.
 
 Bodies made of the words of the three APIs, and recorded streams that were damaged, go through every codec, meter and
-translation. Anything but an error of ours is a crash, and the seed that caused it is printed.
+translation. Anything but an error of ours is a crash, and the seed that caused it is printed. So is a body that is read
+otherwise after what came before it in its conversation than alone.
 """
 # ruff: noqa: SIM905
 
@@ -14,14 +15,22 @@ import time
 import traceback
 from typing import Any
 
+from msgspec.structs import replace
+
 from router.errors import PointsmanError
+from router.seams import Codec
 from router.types import Dialect
 from router.wire import CODECS, sse
 from router.wire.body import outgoing
+from router.wire.chat import ChatCodec
+from router.wire.messages import MessagesCodec
+from router.wire.responses import ResponsesCodec
+from router.wire.seen import Seen
 from router.wire.translate import translate
 from tests.wire.upstreams import STREAMS
 
 DIALECTS: tuple[Dialect, ...] = ("chat", "messages", "responses")
+AGENTS: dict[str, Any] = {"chat": ChatCodec, "messages": MessagesCodec, "responses": ResponsesCodec}
 KEYS = """role content type text id name input arguments function custom tool_calls tool_call_id tool_use_id tools
 tool_choice parameters input_schema image_url url source media_type data file file_data thinking signature summary
 encrypted_content call_id output schema json_schema response_format output_config reasoning_effort reasoning stop
@@ -71,6 +80,23 @@ class Made:
         body |= {self.random.choice(KEYS): self.value(4) for _ in range(self.random.randrange(5))}
         return json.dumps(body | {"model": "a"}).encode()
 
+    def agent(self, dialect: Dialect) -> list[bytes]:
+        """Bodies that go on from one another, as an agent's do; some are damaged where the new begins."""
+        name = "input" if dialect == "responses" else "messages"
+        said = [{"role": "user", "content": "x" * 5000}]
+        around = {"model": "a"} | {self.random.choice(KEYS): self.value(3) for _ in range(self.random.randrange(4))}
+        behind = {self.random.choice(KEYS): self.value(3) for _ in range(self.random.randrange(4))}
+        behind.pop(name, None)
+        bodies: list[bytes] = []
+        for _ in range(4):
+            said = [*said, *(self.message() for _ in range(self.random.randrange(3)))]
+            body = bytearray(json.dumps({**around, name: said} | behind).encode())
+            if bodies and self.random.random() < 0.4:
+                at = self.random.randrange(5000, len(body) + 1)
+                body[at : at + self.random.randrange(3)] = self.random.choice(SCRAPS)
+            bodies.append(bytes(body))
+        return bodies
+
     def stream(self, dialect: Dialect) -> list[bytes]:
         """A recorded stream, damaged, and cut anywhere."""
         data = bytearray(STREAMS[dialect])
@@ -115,6 +141,21 @@ def once(made: Made, dialect: Dialect) -> int:
     return tried
 
 
+def outcome(codec: Codec, body: bytes) -> object:
+    try:
+        return replace(codec.decode(body), noted=None)
+    except PointsmanError as error:
+        return str(error)
+
+
+def again(made: Made, dialect: Dialect) -> None:
+    """What goes on from a body that was seen comes to what it does alone. Raises where it does not."""
+    codec = AGENTS[dialect](Seen())
+    for body in made.agent(dialect):
+        if outcome(codec, body) != outcome(AGENTS[dialect](Seen()), body):
+            raise AssertionError(f"read otherwise after what came before it: {body[4900:]!r}")
+
+
 def main(seconds: float, seed: int) -> int:
     until, count = time.monotonic() + seconds, 0
     while time.monotonic() < until:
@@ -122,6 +163,7 @@ def main(seconds: float, seed: int) -> int:
             seed += 1
             try:
                 count += once(Made(seed), dialect)
+                again(Made(seed), dialect)
             except Exception:  # noqa: BLE001  finding these is the purpose
                 traceback.print_exc()
                 print(f"crash: {dialect}, seed {seed}: {Made(seed).body(dialect)[:2000]!r}")

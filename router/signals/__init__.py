@@ -18,7 +18,7 @@ from router.signals.languages import language
 from router.signals.side import is_side_request
 from router.signals.tools import failed, longest_run, phase, spinning
 from router.signals.words import newest, speaks, user_text
-from router.types import Caller, Request, Signals, ToolCall, Turn
+from router.types import Caller, Facts, Request, Signals, ToolCall, Turn
 
 __all__ = ["Conversation", "code_share", "conversation", "extract", "input_tokens", "language", "prefix", "user_text"]
 
@@ -47,18 +47,19 @@ def extract(
     """
     turns = request.turns
     if len(turns) == 1 and text and not turns[0].tool_results:
-        spoken, at = [True], 0  # the words found are this turn's
+        facts, spoken, at = None, [True], 0  # the words found are this turn's
     else:
-        spoken = [speaks(turn) for turn in turns]
+        facts = _facts(request)
+        spoken = [one.spoken for one in facts]
         at = newest(turns, spoken)
     tool_loop = at >= 0 and not spoken[at]
     calls: tuple[ToolCall, ...] = ()
     errors = growth = 0
-    if len(turns) > 1 and (used := _newest_tool_use(turns, spoken, at, tool_loop)):
-        growth = _texts(used)[0] // _BYTES_PER_TOKEN
-        calls = tuple(call for turn in used for call in turn.tool_calls)
-        errors = sum(failed(result) for turn in used for result in turn.tool_results)
-    tokens, images = _sizes(request)
+    if facts is not None and len(turns) > 1 and (used := _newest_tool_use(spoken, at, tool_loop)):
+        growth = sum([facts[i].size for i in used]) // _BYTES_PER_TOKEN
+        calls = tuple([call for i in used if (made := turns[i].tool_calls) for call in made])
+        errors = sum([_failed(turns[i], facts[i]) for i in used if turns[i].tool_results])
+    tokens, images = _sizes(request, facts)
     # In two steps: a call with more than fifteen keywords goes through a dictionary, which costs as much again.
     found = Signals(
         input_tokens=tokens,
@@ -98,46 +99,64 @@ def _headers(headers: Mapping[str, str], named: frozenset[str]) -> dict[str, str
     return {name: headers[name] for name in named if name in headers}
 
 
-def _newest_tool_use(turns: tuple[Turn, ...], spoken: list[bool], at: int, tool_loop: bool) -> tuple[Turn, ...]:
+def _newest_tool_use(spoken: list[bool], at: int, tool_loop: bool) -> range:
     """The turns since the last user turn; where the newest is one, those since the user turn before it."""
     end = at + 1 if tool_loop else at
     start = end
     while start > 0 and not spoken[start - 1]:
         start -= 1
-    return turns[start:end] if end > 0 else ()
+    return range(start, max(start, end))
 
 
 def input_tokens(request: Request) -> int:
     """Estimated tokens of the whole prompt."""
-    return _sizes(request)[0]
+    return _sizes(request, None)[0]
 
 
-def _sizes(request: Request) -> tuple[int, int]:
+def _sizes(request: Request, facts: list[Facts] | None) -> tuple[int, int]:
     """Estimated tokens of the whole prompt, from lengths alone; and its images, which count a flat sum each.
 
     Base64 in the body (images, audio, files) would swamp an estimate from the body's length, so the texts are
     counted, and what the body holds beside them only up to what tools and a schema can plausibly take.
     """
-    bytes_, images = _texts(request.turns)
-    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
+    turns = request.turns
+    bytes_ = sum(map(_bytes, turns)) if facts is None else sum([one.size for one in facts])
+    images = sum([turn.images for turn in turns])
+    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(turns) + _TOKENS_PER_IMAGE * images
     if request.tools or request.wants_json:
         rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
         tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
     return tokens, images
 
 
-def _texts(turns: tuple[Turn, ...]) -> tuple[int, int]:
-    """Bytes of the texts, calls and results of some turns, and how many images stand beside them."""
-    bytes_, images = 0, 0
-    for turn in turns:
-        images += turn.images
-        for text in turn.texts:
-            bytes_ += len(text) if text.isascii() else _utf8_bytes(text)
-        for call in turn.tool_calls:
-            bytes_ += len(call.arguments) + len(call.name)
-        for result in turn.tool_results:
-            bytes_ += len(result.text) if result.text.isascii() else _utf8_bytes(result.text)
-    return bytes_, images
+def _facts(request: Request) -> list[Facts]:
+    """Of each turn. Those of earlier requests of the conversation were noted then."""
+    noted, turns = request.noted, request.turns
+    if noted is None:
+        return [Facts(_bytes(turn), speaks(turn)) for turn in turns]
+    known = noted.facts
+    if len(known) < len(turns):
+        known = noted.facts = known + [Facts(_bytes(turn), speaks(turn)) for turn in turns[len(known) :]]
+    return known
+
+
+def _failed(turn: Turn, facts: Facts) -> int:
+    """How many of a turn's tool results report a failure."""
+    if facts.failed < 0:
+        facts.failed = sum(map(failed, turn.tool_results))
+    return facts.failed
+
+
+def _bytes(turn: Turn) -> int:
+    """Bytes of a turn's texts, calls and results."""
+    bytes_ = 0
+    for text in turn.texts:
+        bytes_ += len(text) if text.isascii() else _utf8_bytes(text)
+    for call in turn.tool_calls:
+        bytes_ += len(call.arguments) + len(call.name)
+    for result in turn.tool_results:
+        bytes_ += len(result.text) if result.text.isascii() else _utf8_bytes(result.text)
+    return bytes_
 
 
 def _utf8_bytes(text: str) -> int:

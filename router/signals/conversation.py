@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from msgspec import Struct
+from msgspec import Raw, Struct
+from msgspec.json import Decoder
 
 from router.signals.words import real_text, speaks
 from router.types import Caller, Request, Turn
@@ -68,17 +69,44 @@ def prefix(request: Request) -> str:
         end -= 1
     count = end - begin
     size = (1 << (count.bit_length() - 1)) if count else 0
+    noted = request.noted
+    if noted is None:
+        return _digest_of(request, begin + size, least=0 if count else _WORTH)
+    known = noted.prefixes.get(begin + size)
+    if known is None:
+        known = noted.prefixes[begin + size] = _digest_of(request, begin + size, least=0 if count else _WORTH)
+    return known
+
+
+def _digest_of(request: Request, count: int, *, least: int) -> str:
+    """Of the tools and the first turns, so many; "" where they have less than `least` bytes."""
     read = blake2b(digest_size=8)
     length = 0
-    for tool in request.tool_texts:
+    for tool in _tools(request):
         read.update(tool)
-        length += len(bytes(tool))
-    parts = [part for turn in turns[: begin + size] for part in _parts(turn)]
+        length += len(memoryview(tool))
+    parts = [part for turn in request.turns[:count] for part in _parts(turn)]
     text = "\x00".join(parts).encode("utf-8", "surrogatepass")
-    if not count and length + len(text) < _WORTH:
+    if length + len(text) < least:
         return ""
     read.update(text)
     return read.hexdigest()
+
+
+class _Offered(Struct, gc=False):
+    tools: list[Raw] | None = None
+    functions: list[Raw] | None = None  # chat's old name
+
+
+_OFFERED = Decoder(_Offered)
+
+
+def _tools(request: Request) -> list[Raw]:
+    """Each tool offered as it stands in the body."""
+    if not request.tools:
+        return []
+    offered = _OFFERED.decode(request.body)
+    return offered.tools or offered.functions or []
 
 
 def _parts(turn: Turn) -> Iterator[str]:

@@ -70,11 +70,11 @@ def _malformed(body: bytes, error: MsgspecError) -> BadRequest:
     return BadRequest(f"the body is not valid JSON{f' (byte {place.group(1)})' if place else ''}")
 
 
-def model(body: bytes, value: Raw, *bulk: Raw | list[Raw] | None) -> tuple[str, Span]:
+def model(body: bytes, value: Raw, *bulk: Span | None) -> tuple[str, Span]:
     """The name in the top-level `model` and where its JSON value stands. Raises `BadRequest`.
 
-    `value` is the Raw that `read` gave for `model`; `bulk` are the large top-level fields, or the elements of
-    large arrays, which need not be searched for a second `model` key.
+    `value` is the Raw that `read` gave for `model`; `bulk` is where the large top-level fields stand, which need not be
+    searched for a second `model` key.
     """
     text = bytes(value)
     if not text or text == b"null":
@@ -87,7 +87,7 @@ def model(body: bytes, value: Raw, *bulk: Raw | list[Raw] | None) -> tuple[str, 
     if len(body) <= SMALL and (span := only_model(body, text)) is not None:
         return name, span
     span = locate(body, value)
-    _refuse_twice(body, () if len(body) <= SMALL else bulk)
+    _refuse_twice(body, [where for where in bulk if where is not None])
     return name, span
 
 
@@ -104,10 +104,9 @@ def only_model(body: bytes, value: bytes) -> Span | None:
     return (start, start + len(value)) if body.startswith(value, start) else None
 
 
-def _refuse_twice(body: bytes, bulk: Iterable[Raw | list[Raw] | None]) -> None:
+def _refuse_twice(body: bytes, bulk: list[Span]) -> None:
     """Parsers differ in which of two equal keys they keep, so routing on one and serving the other is possible."""
-    edits = [((locate(body, raws[0])[0], locate(body, raws[-1])[1]), b"0") for raws in map(_raws, bulk) if raws]
-    rest = replace(body, edits) if edits else body
+    rest = replace(body, [(where, b"0") for where in bulk]) if bulk else body
     if rest.count(b'"model"') == 1 and rest.find(b"\\u") < 0:
         return
     # With the value of every key cut out, what is left is keys; a second value of a key is what is still there.
@@ -118,10 +117,6 @@ def _refuse_twice(body: bytes, bulk: Iterable[Raw | list[Raw] | None]) -> None:
         pairs = []
     if not pairs or len({key for key, _ in pairs}) < len(pairs):
         raise BadRequest("the body has a key twice, or too many keys; `model` must stand in it once", param="model")
-
-
-def _raws(field: Raw | list[Raw] | None) -> list[Raw]:
-    return field if isinstance(field, list) else [field] if field and len(memoryview(field)) else []
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
@@ -147,6 +142,13 @@ def locate(body: bytes, value: Raw) -> Span:
     if not 0 <= start < len(body):
         start = at - _address(body)
     return start, start + len(memoryview(value))
+
+
+def located(body: bytes, field: Raw | list[Raw] | None) -> Span | None:
+    """Where a top-level field stands, or the elements of one that is an array; None where there is nothing of it."""
+    if isinstance(field, list):
+        return (locate(body, field[0])[0], locate(body, field[-1])[1]) if field else None
+    return locate(body, field) if field is not None and len(memoryview(field)) else None
 
 
 # --- changing it -----------------------------------------------------------------------------------------

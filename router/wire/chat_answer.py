@@ -9,7 +9,7 @@ from msgspec.json import Decoder, decode, encode
 
 from router.errors import BadAnswer, PointsmanError
 from router.types import Usage
-from router.wire import chat, faults, sse
+from router.wire import chat_meter, faults, sse
 from router.wire.blocks import Block, Blocks, Step
 from router.wire.echo import Echo, known
 from router.wire.loose import count, is_array, is_object, mapping, objects, text
@@ -109,7 +109,7 @@ class Reader:
             if reason := choice.get("finish_reason"):
                 self.finished = True
                 out.append(Finish(reason=_REASONS.get(text(reason), "stop")))
-        if (usage := chat.read_usage(chunk.get("usage"))) is not None:
+        if (usage := chat_meter.read_usage(chunk.get("usage"))) is not None:
             out.append(usage)
         return out
 
@@ -188,10 +188,10 @@ class Writer:
         out += self._chunk({}, _FINISH[self.blocks.reason])
         if self._echo.include_usage:
             out += sse.event(encode({**self._head(), "choices": [], "usage": usage_object(known(self.blocks.usage))}))
-        return out + chat.DONE
+        return out + chat_meter.DONE
 
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
-        return sse.event(chat.error_body(error, request_id))
+        return sse.event(chat_meter.error_body(error, request_id))
 
     def _head(self) -> dict[str, Any]:
         return {

@@ -10,7 +10,7 @@ from msgspec.json import Decoder, decode
 from router.errors import BadRequest, PointsmanError
 from router.types import Dialect, Request, Turn, Usage
 from router.wire import body as wire_body
-from router.wire import chat, sse
+from router.wire import chat, chat_meter, sse
 from router.wire.loose import count, is_array
 
 
@@ -26,7 +26,7 @@ class Top(Struct, gc=False):
 _TOP = Decoder(Top)
 
 
-class CompletionsMeter(chat.ChatMeter):
+class CompletionsMeter(chat_meter.ChatMeter):
     """Chunks hold a `text` where chat's hold a delta; all else is alike."""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class CompletionsCodec:
 
     def decode(self, body: bytes) -> Request:
         top = wire_body.read(_TOP, body)
-        model, span = wire_body.model(body, top.model, top.prompt)
+        model, span = wire_body.model(body, top.model, wire_body.located(body, top.prompt))
         if not bytes(top.prompt):
             raise BadRequest("the body has no `prompt`", param="prompt")
         include_usage, options_span = chat.read_options(body, top.stream_options)
@@ -62,16 +62,16 @@ class CompletionsCodec:
         return CompletionsMeter(withhold=asked_usage and not request.include_usage)
 
     def usage(self, answer: bytes) -> Usage | None:
-        return chat.usage_of(answer)
+        return chat_meter.usage_of(answer)
 
     def mended(self, answer: bytes) -> bytes:
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
-        return chat.error_body(error, request_id)
+        return chat_meter.error_body(error, request_id)
 
     def error_event(self, error: PointsmanError, request_id: str) -> bytes:
-        return sse.event(chat.error_body(error, request_id))
+        return sse.event(chat_meter.error_body(error, request_id))
 
 
 def texts(raw: Raw) -> tuple[Turn, ...]:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 from router.errors import BadRequest, PointsmanError
 from router.types import Dialect, Request, Usage
 from router.wire import body as wire_body
-from router.wire import chat, sse
+from router.wire import chat_meter, sse
 from router.wire.completions import texts
 
 
@@ -30,23 +30,23 @@ class EmbeddingsCodec:
 
     def decode(self, body: bytes) -> Request:
         top = wire_body.read(_TOP, body)
-        model, span = wire_body.model(body, top.model, top.input)
+        model, span = wire_body.model(body, top.model, wire_body.located(body, top.input))
         if not bytes(top.input):
             raise BadRequest("the body has no `input`", param="input")
         user = top.user if isinstance(top.user, str) else None
         return Request(dialect="embeddings", body=body, model=model, model_span=span, turns=texts(top.input), user=user)
 
-    def meter(self, request: Request, *, asked_usage: bool = False) -> chat.ChatMeter:
-        return chat.ChatMeter()
+    def meter(self, request: Request, *, asked_usage: bool = False) -> chat_meter.ChatMeter:
+        return chat_meter.ChatMeter()
 
     def usage(self, answer: bytes) -> Usage | None:
-        return chat.usage_of(answer)
+        return chat_meter.usage_of(answer)
 
     def mended(self, answer: bytes) -> bytes:
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
-        return chat.error_body(error, request_id)
+        return chat_meter.error_body(error, request_id)
 
     def error_event(self, error: PointsmanError, request_id: str) -> bytes:
-        return sse.event(chat.error_body(error, request_id))
+        return sse.event(chat_meter.error_body(error, request_id))

@@ -19,6 +19,7 @@ from router.wire import body as wire_body
 from router.wire import faults, sse
 from router.wire.loose import count, is_object, mapping, text
 from router.wire.provenance import foreign
+from router.wire.seen import SEEN, Seen, Span
 from router.wire.stream import PassMeter, Verdict
 
 # --- the request -----------------------------------------------------------------------------------------
@@ -251,12 +252,22 @@ class MessagesCodec:
 
     dialect: Dialect = "messages"
 
+    def __init__(self, seen: Seen = SEEN) -> None:
+        self._seen = seen
+
     def decode(self, body: bytes) -> Request:
+        return self._seen.read(body, self) if len(body) > wire_body.SMALL else self.whole(body)[0]
+
+    def whole(self, body: bytes) -> tuple[Request, Span | None]:
+        """See `seen.Reader`."""
         top = wire_body.read(_TOP, body)
-        model, span = wire_body.model(body, top.model, top.messages, top.tools, top.system)
+        large = len(body) > wire_body.SMALL
+        messages = wire_body.located(body, top.messages) if large else None
+        rest = [wire_body.located(body, field) for field in (top.tools, top.system)] if large else ()
+        model, span = wire_body.model(body, top.model, messages, *rest)
         turns, foreign_thoughts = _turns(top.messages)
         shape = mapping(mapping(top.output_config).get("format")) or mapping(top.output_format)
-        return Request(
+        request = Request(
             dialect="messages",
             body=body,
             model=model,
@@ -266,11 +277,18 @@ class MessagesCodec:
             turns=(*_system(top.system), *turns),
             foreign_thoughts=foreign_thoughts,
             tools=len(top.tools or ()),
-            tool_texts=tuple(top.tools or ()),
             wants_json=shape.get("type") == "json_schema",
             max_output_tokens=count(top.max_tokens),
             user=text(mapping(top.metadata).get("user_id")) or None,
         )
+        return request, None if foreign_thoughts else messages
+
+    def more(self, array: bytes) -> list[Turn | None]:
+        """See `seen.Reader`."""
+        found = _MESSAGES.decode(array)
+        if any(map(_foreign, found)):
+            raise ValidationError("a thought that this API did not sign")
+        return list(map(_turn, found))
 
     def meter(self, request: Request, *, asked_usage: bool = False) -> MessagesMeter:
         return MessagesMeter()

@@ -15,9 +15,10 @@ from msgspec.json import Decoder, decode, encode
 from router.errors import BadAnswer, BadRequest, PointsmanError
 from router.types import Dialect, Request, ToolCall, ToolResult, Turn, Usage
 from router.wire import body as wire_body
-from router.wire import chat, faults, sse
+from router.wire import chat_meter, faults, sse
 from router.wire.faults import Fault
 from router.wire.loose import count, is_object, mapping, text
+from router.wire.seen import SEEN, Seen, Span
 from router.wire.stream import PassMeter, Verdict
 
 # --- the request -----------------------------------------------------------------------------------------
@@ -61,6 +62,7 @@ class Top(Struct, gc=False):
 
 _TOP = Decoder(Top)
 _INPUT = Decoder(str | list[Item] | None)
+_ITEMS = Decoder(list[Item])
 _EACH = Decoder(list[Raw])
 _ITEM = Decoder(Item)
 _LOOSE = Decoder(LooseItem)
@@ -278,15 +280,25 @@ class ResponsesCodec:
 
     dialect: Dialect = "responses"
 
+    def __init__(self, seen: Seen = SEEN) -> None:
+        self._seen = seen
+
     def decode(self, body: bytes) -> Request:
+        return self._seen.read(body, self) if len(body) > wire_body.SMALL else self.whole(body)[0]
+
+    def whole(self, body: bytes) -> tuple[Request, Span | None]:
+        """See `seen.Reader`."""
         top = wire_body.read(_TOP, body)
-        model, span = wire_body.model(body, top.model, top.input, top.tools, top.instructions, top.text)
+        large = len(body) > wire_body.SMALL
+        given = wire_body.located(body, top.input) if large else None
+        rest = [wire_body.located(body, field) for field in (top.tools, top.instructions, top.text)] if large else ()
+        model, span = wire_body.model(body, top.model, given, *rest)
         shape: Any = None
         if bytes(top.text):
             with suppress(DecodeError):
                 shape = mapping(mapping(decode(top.text)).get("format")).get("type")
         user = top.prompt_cache_key or top.user
-        return Request(
+        request = Request(
             dialect="responses",
             body=body,
             model=model,
@@ -295,12 +307,16 @@ class ResponsesCodec:
             include_usage=True,
             turns=tuple(_turns(top)),
             tools=len(top.tools or ()),
-            tool_texts=tuple(top.tools or ()),
             wants_json=shape in ("json_object", "json_schema"),
             max_output_tokens=count(top.max_output_tokens),
             user=user if isinstance(user, str) else None,
             previous=text(top.previous_response_id) or _conversation(top.conversation),
         )
+        return request, given if given is not None and body.startswith(b"[", given[0]) else None
+
+    def more(self, array: bytes) -> list[Turn | None]:
+        """See `seen.Reader`."""
+        return [_turn(item) for item in _ITEMS.decode(array)]
 
     def meter(self, request: Request, *, asked_usage: bool = False) -> ResponsesMeter:
         return ResponsesMeter()
@@ -319,7 +335,7 @@ class ResponsesCodec:
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
-        return chat.error_body(error, request_id)
+        return chat_meter.error_body(error, request_id)
 
     def error_event(self, error: PointsmanError, request_id: str) -> bytes:
         return failed_event(faults.of(error), f"resp_{request_id}", "", 0)

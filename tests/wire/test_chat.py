@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from router.errors import BadAnswer, BadRequest, ContextTooLong, PointsmanError, RateLimited, Truncated, UpstreamStatus
 from router.types import ToolCall, ToolResult, Turn, Usage
 from router.wire import body as wire_body
-from router.wire.chat import DONE, ChatCodec, ChatMeter
+from router.wire.chat import ChatCodec
+from router.wire.chat_meter import DONE, ChatMeter
 
 CHAT = ChatCodec()
 

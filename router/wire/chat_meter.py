@@ -1,0 +1,243 @@
+"""OpenAI chat completions as they are answered: metering a stream, reading usage, writing errors.
+
+Reading a request is `chat`'s; translation to and from other dialects is not here either.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.json import Decoder, encode
+
+from router.errors import BadAnswer, PointsmanError
+from router.types import Usage
+from router.wire import faults, sse
+from router.wire.loose import count, is_object, mapping
+from router.wire.stream import PassMeter, Verdict
+
+DONE = b"data: [DONE]\n\n"
+
+
+class Delta(Struct, gc=False):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+    tool_calls: Any = None
+    function_call: Any = None
+    audio: Any = None
+
+
+class Choice(Struct, gc=False):
+    delta: Delta | None = None
+    text: Any = None  # legacy completions
+    finish_reason: Any = None
+
+
+class Chunk(Struct, gc=False):
+    choices: list[Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+class Answer(Struct, gc=False):
+    usage: Any = None
+
+
+class InputDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class OutputDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class Counted(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: InputDetails | None = None
+    completion_tokens_details: OutputDetails | None = None
+
+
+class Plain(Struct, gc=False):
+    """An answer whose usage is as OpenAI's document has it."""
+
+    usage: Counted | None = None
+
+
+class WholeChoice(Struct, gc=False):
+    message: Delta
+    finish_reason: Any = None
+
+
+class Whole(Struct, gc=False):
+    choices: list[WholeChoice]
+
+
+_CHUNK = Decoder(Chunk)
+_WHOLE = Decoder(Whole)
+_ANSWER = Decoder(Answer)
+_PLAIN = Decoder(Plain)
+
+
+def read_usage(usage: Any) -> Usage | None:
+    """Usage from OpenAI's `usage` object of chat and completions."""
+    if not is_object(usage):
+        return None
+    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    return Usage(
+        input=count(usage.get("prompt_tokens")) or 0,
+        output=count(usage.get("completion_tokens")) or 0,
+        cached=count(mapping(read).get("cached_tokens")) or 0 if read else 0,
+        reasoning=count(mapping(written).get("reasoning_tokens")) or 0 if written else 0,
+    )
+
+
+def usage_of(answer: bytes) -> Usage | None:
+    """The usage in a buffered answer."""
+    try:
+        usage = _PLAIN.decode(answer).usage
+        if usage is None:
+            return None
+        read, written = usage.prompt_tokens_details, usage.completion_tokens_details
+        return Usage(
+            input=max(0, usage.prompt_tokens or 0),
+            output=max(0, usage.completion_tokens or 0),
+            cached=max(0, read.cached_tokens or 0) if read is not None else 0,
+            reasoning=max(0, written.reasoning_tokens or 0) if written is not None else 0,
+        )
+    except (ValidationError, DecodeError, RecursionError):
+        pass  # read leniently below
+    try:
+        return read_usage(_ANSWER.decode(answer).usage)
+    except ValidationError:
+        return None
+    except (DecodeError, RecursionError):
+        raise BadAnswer("the upstream's answer is not JSON") from None
+
+
+def has_content(choice: Choice) -> bool:
+    delta = choice.delta
+    return bool(
+        choice.text
+        or (
+            delta is not None
+            and (
+                delta.content
+                or delta.tool_calls
+                or delta.reasoning_content
+                or delta.reasoning
+                or delta.refusal
+                or delta.function_call
+                or delta.audio
+            )
+        )
+    )
+
+
+def has_delta(choice: Choice) -> bool:
+    return choice.delta is not None or choice.text is not None
+
+
+# Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
+REASONS = ("tool_calls", "function_call", "length", "content_filter")
+_REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
+
+
+def ask_for_tools(answer: bytes) -> bytes:
+    """The answer or chunk with the finish reason that makes a client run the tools; all else as it came."""
+    return _REASON.sub(rb'\1"tool_calls"', answer)
+
+
+class ChatMeter(PassMeter):
+    """Chat completions. With `withhold`, the usage chunk that the gateway asked for is kept back."""
+
+    __slots__ = ("_calls", "_finished", "_withhold")
+
+    delta: ClassVar[bytes] = b'"delta"'
+    # Words that a delta may hold by chance only cost a parse.
+    signs: ClassVar[tuple[bytes, ...]] = (
+        b"\r",
+        b"[DONE]",
+        b"error",
+        b"prompt_tokens",
+        b'"finish_reason":"',
+        b'"finish_reason": "',
+    )
+
+    def __init__(self, *, withhold: bool = False) -> None:
+        super().__init__()
+        self.rare = (*self.signs, b'"arguments"')  # the latter until the first tool call was seen
+        self._calls = False
+        self._withhold = withhold
+        self._finished = False
+
+    def _see(self, name: str, data: bytes) -> Verdict | bytes:
+        if data.strip() == b"[DONE]":
+            return "end"
+        try:
+            chunk = _CHUNK.decode(data)
+        except (DecodeError, RecursionError):
+            if name == "error" or faults.read(data):
+                return "fail"
+            if self.content:
+                return "pass"
+            raise BadAnswer("the upstream sent an event that is not a chat completion chunk") from None
+        if chunk.error or name == "error" or (chunk.choices is None and faults.read(data)):
+            return "fail"
+        if chunk.usage is not None:
+            self.usage = read_usage(chunk.usage) or self.usage
+            if self._withhold and not chunk.choices:
+                return "drop"
+        choices = chunk.choices or []
+        if not self._calls and any(choice.delta is not None and choice.delta.tool_calls for choice in choices):
+            self._calls, self.rare = True, self.signs
+        for choice in choices:
+            if has_content(choice) or (self.content and not choice.finish_reason and has_delta(choice)):
+                self.content = True
+                self.parsing = self._finished
+                self.deltas += 1
+        reasons = [choice.finish_reason for choice in choices if choice.finish_reason]
+        if reasons:
+            self._finished = self.parsing = True  # the few events that follow are all read
+        if self._calls and len(choices) == 1 and reasons and reasons[0] not in REASONS:
+            return sse.event(ask_for_tools(data), name)
+        return "pass"
+
+    def fail(self, error: PointsmanError, request_id: str) -> bytes:
+        return sse.event(error_body(error, request_id))
+
+    def _finish(self) -> bytes:
+        return DONE if self._finished else super()._finish()
+
+
+def error_body(error: PointsmanError, request_id: str) -> bytes:
+    """OpenAI's error object, the same for all of its endpoints."""
+    fault = faults.of(error)
+    return encode(
+        {
+            "error": {
+                "message": fault.message,
+                "type": fault.openai_type,
+                "param": fault.param,
+                "code": fault.code,
+                "request_id": request_id,
+            }
+        }
+    )
+
+
+def mended(answer: bytes) -> bytes:
+    """See `Codec.mended`."""
+    if answer.find(b'"choices"') < 0 and faults.read(answer) is not None:  # `in` costs more
+        raise faults.raised(answer)
+    if answer.find(b'"tool_calls"') < 0:
+        return answer
+    try:
+        choices = _WHOLE.decode(answer).choices
+    except (DecodeError, RecursionError):
+        return answer
+    wrong = len(choices) == 1 and choices[0].message.tool_calls and choices[0].finish_reason not in REASONS
+    return ask_for_tools(answer) if wrong else answer
