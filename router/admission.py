@@ -3,6 +3,7 @@
 The line is by priority, then in turns between tenants, then by arrival. Whoever would wait too long is turned away at
 once, and so is the last in line when it is full: an answer that comes late helps nobody and keeps others from theirs.
 Where that is plain before a request was read, it is not read. How often it happens is told in the log now and then.
+Where several processes keep a limit together, each counts its own requests against the places that it has of it.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import asyncio
 import logging
 import math
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import monotonic
 from typing import Final, Literal
+
+from msgspec.structs import replace
 
 from router.config import Config, Group
 from router.errors import Overloaded
 from router.policy import Asked, Selection, reach
+from router.seams import Wish
 
 log = logging.getLogger("pointsman.admission")
 
@@ -44,6 +48,7 @@ class Gate:
 
     def __init__(self, group: Group) -> None:
         self.group = group
+        self.most = math.inf if group.max_in_flight is None else float(group.max_in_flight)  # of this process
         self.in_flight = 0
         self.line: list[Waiting] = []
         self._turns: dict[str, float] = {}  # tenant -> the turn of its newest request in line
@@ -52,15 +57,12 @@ class Gate:
         self._pace_s: float | None = None  # between two that end, while there is a line
         self._ended = 0.0
         self._away = 0  # turned away since the log was told
+        self._unmet = 0  # who would have begun here if there had been room, since somebody asked
         self._told = -math.inf
-
-    @property
-    def most(self) -> float:
-        return math.inf if self.group.max_in_flight is None else self.group.max_in_flight
 
     async def enter(self, rank: int, tenant: str) -> bool:
         """Begin a request, which ends with `leave`; True where it had to wait. Raises Overloaded."""
-        if self.begin():
+        if self._begin():
             return False
         if (wait_s := self.refusal(rank, tenant)) is not None:
             raise self.full(wait_s)
@@ -77,6 +79,11 @@ class Gate:
 
     def begin(self) -> bool:
         """Begin a request at once, where nobody has to wait."""
+        begun = self._begin()
+        self._unmet += not begun
+        return begun
+
+    def _begin(self) -> bool:
         if self.in_flight >= self.most or self.line:
             return False
         self.in_flight += 1
@@ -137,10 +144,28 @@ class Gate:
             return 0.0
         return (sum(one.key < key for one in self.line) + 1) * self._pace_s
 
+    def wish(self) -> Wish | None:
+        """The places that it would use; None where it has no limit."""
+        limit = self.group.max_in_flight
+        if limit is None:
+            return None
+        wants, self._unmet = self.in_flight + len(self.line) + self._unmet, 0
+        return Wish(group=self.group.name, limit=limit, wants=min(limit, wants), has=self.has)
+
+    @property
+    def has(self) -> int:
+        """Places that may be in use at this moment."""
+        return max(self.in_flight, 0 if math.isinf(self.most) else int(self.most))
+
+    def unmet(self) -> None:
+        """Somebody would have begun here if there had been room."""
+        self._unmet += 1
+
     def full(self, expected_s: float) -> Overloaded:
         """The refusal of one that is turned away, which is counted."""
         group, now = self.group, monotonic()
         self._away += 1
+        self._unmet += 1
         if now - self._told >= TELL_S:
             has = f"{self.in_flight} requests in flight and {len(self.line)} waiting"
             log.warning("group %s has %s; %d were turned away since the last such line", group.name, has, self._away)
@@ -193,6 +218,40 @@ class Admission:
             str, tuple[Gate, ...]
         ] = {}  # by name of a policy: where every group that it may lead to has one
         self._best = RANKS["normal"]
+        self._of, self._number = 1, 0
+        self._shares: dict[str, int] = {}
+
+    def divide(self, of: int, number: int = 0) -> None:
+        """So many processes have a part of each limit, this one the part with this number: one place at least. It holds
+        until `grant` says how many places this process has."""
+        self._of, self._number = of, number
+        for gate in self.gates.values():
+            self._bound(gate)
+
+    def wishes(self) -> list[Wish]:
+        """What this process would have of the limits; nothing where no group has one."""
+        return [wish for gate in self.gates.values() if (wish := gate.wish()) is not None]
+
+    def grant(self, shares: Mapping[str, int], wishes: Sequence[Wish]) -> list[Wish]:
+        """Keep to these places from now on. What of the wishes is now different, as nothing above them begins."""
+        self._shares.update(shares)
+        fewer: list[Wish] = []
+        for wish in wishes:
+            gate = self.gates.get(wish.group)
+            if gate is not None:
+                self._bound(gate)
+                if gate.has < wish.has:
+                    fewer.append(replace(wish, has=gate.has))
+        return fewer
+
+    def _bound(self, gate: Gate) -> None:
+        limit = gate.group.max_in_flight
+        if limit is None:
+            gate.most = math.inf
+        else:
+            part = max(1, (limit + self._of - 1 - self._number) // self._of)
+            gate.most = float(min(limit, self._shares.get(gate.group.name, part)))
+        gate.admit()
 
     def use(self, config: Config) -> None:
         """The groups of this configuration. Whoever waits before a group whose limit is gone begins."""
@@ -201,10 +260,11 @@ class Admission:
             if group.max_in_flight is not None:
                 gate = self.gates[name] = old.pop(name, None) or Gate(group)
                 gate.group = group
-                gate.admit()
+                self._bound(gate)
         for name, gate in old.items():
             gate.group = config.groups.get(name, Group(name=name, deployments=()))
-            gate.admit()
+            self._shares.pop(name, None)
+            self._bound(gate)
         self.all = tuple(self.gates.values()) if len(self.gates) == len(config.groups) else ()
         self.bounded = {}
         for policy in config.policies.values():
@@ -228,6 +288,10 @@ class Admission:
         if gates:
             _refuse(gates, rank, tenant)
 
+    def places(self) -> dict[str, int]:
+        """Requests that this process may have at a time, by group."""
+        return {name: int(gate.most) for name, gate in self.gates.items()}
+
     def waiting(self) -> dict[str, int]:
         """Requests in line, by group."""
         return {name: len(gate.line) for name, gate in self.gates.items()}
@@ -242,4 +306,6 @@ def _refuse(gates: tuple[Gate, ...], rank: int, tenant: str) -> None:
             return
         first = wait_s if first is None else first
     if first is not None:
+        for gate in gates[1:]:
+            gate.unmet()
         raise gates[0].full(first)

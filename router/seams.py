@@ -139,6 +139,15 @@ class Others(Struct, frozen=True, kw_only=True):
     limited: frozenset[str] = frozenset()
 
 
+class Wish(Struct, frozen=True, kw_only=True, gc=False):
+    """The places in a group with a limit that a process wants, and those that it has, which may all be in use."""
+
+    group: str
+    limit: int
+    wants: int
+    has: int
+
+
 class Store(Protocol):
     """What requests of one conversation, and the replicas of a gateway, share."""
 
@@ -159,6 +168,11 @@ class Store(Protocol):
 
     async def meet(self, mine: Presence) -> Others | None:
         """Tell the others, and hear of them; None where nothing is shared. Raises ConnectionError."""
+        ...
+
+    async def share(self, replica: str, wishes: Sequence[Wish]) -> Mapping[str, int]:
+        """The places in each group that a replica which has met the others may use from now on, until it asks again.
+        Raises ConnectionError."""
         ...
 
     async def aclose(self) -> None: ...

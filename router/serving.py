@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import click
@@ -35,6 +34,7 @@ from router.health import Health
 from router.hosts import is_loopback
 from router.limits import Limits
 from router.listening import announce, bind
+from router.meeting import Meeting
 from router.metrics import Metrics
 from router.reports import Reports
 from router.seams import Presence
@@ -46,7 +46,6 @@ log = logging.getLogger("pointsman.serving")
 
 PRE_STOP_S = 3.0  # the listener stays open this long after SIGTERM, until load balancers have seen /readyz
 STEER_S = 1.0
-MEET_S = 0.25  # so late does a replica know what another one found
 DRAIN_S = 600.0  # streams in flight may take this long
 
 
@@ -102,8 +101,6 @@ class Gateway:
         self.ready = False  # local models have loaded
         self.health = Health()
         self.reports = Reports(self.health)
-        self.replica = f"{socket.gethostname()}-{os.getpid()}-{token_hex(3)}"
-        self.others: Sequence[Presence] = ()  # what the replicas told that share the store
         self.config_ok = True
         self.last_error: str | None = None
         self._reloading = asyncio.Lock()
@@ -143,6 +140,11 @@ class Gateway:
         )
         self.metrics.config(snapshot.generation, ok=True)
         self.health.use(config)
+        self.service.admission.divide(self.options.workers, 0 if worker is None else worker.number)
+        self.meeting = Meeting(
+            sessions, self.health, self.service.admission, lambda: self.snapshot, self.options.workers
+        )
+        await self.meeting.once()
         self.reports.use(config)
         self.metrics.count("store_errors", lambda: sessions.errors + limiter.errors)
         await self._keep("start")
@@ -152,12 +154,19 @@ class Gateway:
         return self.service.snapshot
 
     @property
+    def others(self) -> Sequence[Presence]:
+        return self.meeting.others
+
+    @property
     def directory(self) -> Path:
         """Where the configuration's files are."""
         return self.options.config
 
     def waiting(self) -> dict[str, int]:
         return self.service.admission.waiting()
+
+    def places(self) -> dict[str, int]:
+        return self.service.admission.places()
 
     def unready(self) -> str | None:
         """Why this process should get no new traffic, or None."""
@@ -232,30 +241,7 @@ class Gateway:
         async with asyncio.TaskGroup() as both:
             both.create_task(policy_files.watch(self.options.config, self.reload))
             both.create_task(self._steer())
-            both.create_task(self._meet())
             both.create_task(self.judging.run())
-
-    async def _meet(self) -> None:
-        """Tell the replicas that share the store of this one's load and cooldowns, and take theirs."""
-        clock = asyncio.get_running_loop().time
-        while True:
-            snapshot = self.snapshot
-            in_flight, cooling, limited = self.health.presence(clock())
-            mine = Presence(
-                replica=self.replica,
-                digest=snapshot.config.digest,
-                generation=snapshot.generation,
-                in_flight=in_flight,
-                cooling=cooling,
-                limited=limited,
-            )
-            with contextlib.suppress(ConnectionError):  # the store counts and tells
-                others = await self.service.store.meet(mine)
-                if others is None:
-                    return
-                self.others = others.told
-                self.health.meet(others, clock())
-            await asyncio.sleep(MEET_S)
 
     async def _steer(self) -> None:
         """Once a second: move thresholds that should move, judge canaries that are due, weigh deployments anew."""
@@ -355,6 +341,7 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
         loop.add_reader(sys.stdin.fileno(), _orphaned, loop, stopping)
     serving = [asyncio.create_task(front.serve(sockets=[data])), asyncio.create_task(back.serve(sockets=[control]))]
     watching = asyncio.create_task(gateway.watch())
+    meeting = asyncio.create_task(gateway.meeting.run())
     getting_ready = asyncio.create_task(_get_ready(gateway, announce))
     await asyncio.wait({asyncio.create_task(stopping.wait()), *serving}, return_when=asyncio.FIRST_COMPLETED)
     gateway.draining = True
@@ -367,6 +354,8 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
     await serving[0]
     back.should_exit = True
     await asyncio.gather(*serving, return_exceptions=True)
+    meeting.cancel()
+    await asyncio.wait({meeting})
     await gateway.close()
     return 0
 

@@ -148,7 +148,10 @@ def _reload(answers: list[Any]) -> Any:
 def _groups(answers: list[Any]) -> Any:
     shown = json.loads(json.dumps(answers[0]))
     for place, group in enumerate(shown["groups"]):
-        group["waiting"] = sum(answer["groups"][place]["waiting"] for answer in answers)
+        same = [answer["groups"][place] for answer in answers]
+        group["waiting"] = sum(one["waiting"] for one in same)
+        if group["places"] is not None:
+            group["places"] = sum(one["places"] or 0 for one in same)
     for deployment in _deployments(shown):
         each = [d for answer in answers for d in _deployments(answer) if d["name"] == deployment["name"]]
         # A deployment of two groups stands twice in each answer.

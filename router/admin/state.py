@@ -24,7 +24,6 @@ class AdminState(Protocol):
     draining: bool
     config_ok: bool  # False while the last change of the files is refused
     last_error: str | None  # why it is
-    others: Sequence[Presence]  # the replicas that share the store, as they told of themselves
     metrics: Metrics
     health: Health
     recorder: SqlRecorder
@@ -32,6 +31,11 @@ class AdminState(Protocol):
     trials: Trials
     service: Service
     judging: Judging
+
+    @property
+    def others(self) -> Sequence[Presence]:
+        """The replicas that share the store, as they told of themselves."""
+        ...
 
     @property
     def directory(self) -> Path:
@@ -43,6 +47,10 @@ class AdminState(Protocol):
 
     def waiting(self) -> dict[str, int]:
         """Requests that wait for a place, by group."""
+        ...
+
+    def places(self) -> dict[str, int]:
+        """Requests that this process may have at a time, by group that has a limit."""
         ...
 
     async def reload(self) -> bool:

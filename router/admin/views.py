@@ -61,7 +61,7 @@ def groups(state: AdminState, now: float) -> dict[str, Any]:
     shown = {
         name: {"name": name, **_deployment(d), **state.health.of(name, now)} for name, d in current.deployments.items()
     }
-    waiting = state.waiting()
+    waiting, places = state.waiting(), state.places()
     used = {name for group in current.groups.values() for name in group.deployments}
     return {
         "groups": [
@@ -69,6 +69,7 @@ def groups(state: AdminState, now: float) -> dict[str, Any]:
                 "name": group.name,
                 "waiting": waiting.get(group.name, 0),
                 "max_in_flight": group.max_in_flight,
+                "places": places.get(group.name),
                 "deployments": [shown[name] for name in group.deployments if name in shown],
             }
             for group in current.groups.values()

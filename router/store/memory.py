@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
-from router.seams import Presence
+from router.seams import Presence, Wish
 from router.types import Session
 
 
@@ -53,6 +53,10 @@ class MemoryStore:
 
     async def meet(self, mine: Presence) -> None:
         """There is nobody else."""
+
+    async def share(self, replica: str, wishes: Sequence[Wish]) -> Mapping[str, int]:
+        """Likewise."""
+        return {wish.group: wish.limit for wish in wishes}
 
     async def touch(self, session: Session, ttl_s: float) -> None:
         now = self._clock()

@@ -17,9 +17,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from router.seams import Others, Presence
+from router.seams import Others, Presence, Wish
 from router.store.link import BOUND_S, CONNECT_S, PROBE_S, Link
 from router.store.memory import MemoryStore
+from router.store.redis_places import Places
 from router.types import Session
 
 SESSION = "pointsman:{sessions}:"
@@ -72,6 +73,7 @@ class RedisStore:
         self._sending = asyncio.create_task(self._send())
         self._meet: Any = self._link.client.register_script(MEET)
         self._leave: Any = self._link.client.register_script(LEAVE)
+        self._places = Places(self._link, SEEN)
         self._replica: str | None = None  # under which name this process has met the others
 
     @property
@@ -148,12 +150,22 @@ class RedisStore:
         args = [mine.replica, self._presence_ms, msgspec.json.encode(mine)]
         # The first time nobody waits, and there is a connection to make.
         bound_s = CONNECT_S if self._replica is None else None
-        now, known, told = await self._link.call(lambda _: self._meet(keys=[SEEN, TOLD], args=args), bound_s=bound_s)
+        try:
+            now, known, told = await self._link.call(
+                lambda _: self._meet(keys=[SEEN, TOLD], args=args), bound_s=bound_s
+            )
+        except ConnectionError:
+            self._places.lost()
+            raise
         if not known and self._replica is not None:
+            self._places.lost()
             self._send_all_again()
         self._replica = mine.replica
         others = [read for name, raw in _pairs(told) if name != mine.replica.encode() and (read := _told(raw, now))]
         return _together(others)
+
+    async def share(self, replica: str, wishes: Sequence[Wish]) -> dict[str, int]:
+        return await self._places.share(replica, wishes)
 
     async def aclose(self) -> None:
         """Sends what waits, and says goodbye, where that takes no time."""

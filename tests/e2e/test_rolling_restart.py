@@ -117,3 +117,38 @@ async def test_F19_two_replicas_restarted_in_turn_under_load_fail_no_request_and
     assert failures == []
     assert min(done) > 10
     assert seen == {"large"}, "each conversation kept its group, whichever replica answered"
+
+
+@pytest.mark.slow
+async def test_a_replica_that_drains_is_known_to_the_others_while_its_streams_run(tmp_path: Path) -> None:
+    long = chat_stream(WORDS, gap_s=1.0)
+    with redis_server(tmp_path) as redis:
+        async with ScriptedServer(lambda _: long) as a, contextlib.AsyncExitStack() as stack:
+            config = write(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]}))
+            running = []
+            for number in range(2):
+                folder = tmp_path / str(number)
+                folder.mkdir()
+                running.append(await stack.enter_async_context(serving(folder, config, "--redis", redis.url)))
+            (process, client, _), (_, _, other) = running
+            asking = await stack.enter_async_context(httpx.AsyncClient(base_url=other, timeout=20))
+
+            async def replicas() -> int:
+                return len((await asking.get("/admin/config")).json()["replicas"])
+
+            async with asyncio.timeout(60):
+                while await replicas() != 1:
+                    await asyncio.sleep(0.05)
+                body = {"model": "auto", "stream": True, "messages": [{"role": "user", "content": "hello"}]}
+                stream = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+                while not a.in_flight:
+                    await asyncio.sleep(0.05)
+                process.send_signal(signal.SIGTERM)
+                while not stream.done():
+                    if a.in_flight:
+                        assert await replicas() == 1, "longer than the five seconds that a dead one is remembered"
+                    await asyncio.sleep(0.2)
+                assert (await stream).content.endswith(b"data: [DONE]\n\n")
+                while await replicas():
+                    await asyncio.sleep(0.05)
+            assert await asyncio.to_thread(process.wait, 60) == 0

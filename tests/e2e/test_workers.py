@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import chat, chat_stream
+from router.upstreams.scripts import chat, chat_answer, chat_stream
 from tests.support.redis_server import redis_server
 from tests.support.rig import POLICY, groups
 from tests.support.served import serving, write
@@ -182,3 +182,39 @@ def _lives(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
+
+
+@pytest.mark.slow
+async def test_two_workers_keep_a_groups_limit_together_without_a_store(tmp_path: Path) -> None:
+    async with ScriptedServer(lambda _: chat_answer("hi", delay_s=0.3)) as a:
+        files = groups({"a": a}, {"small": ["a"], "large": ["a"]})
+        files = files.replace("small: {deployments: [a]}", "small: {deployments: [a], max_in_flight: 3, queue: 40}")
+        files = files.replace("large: {deployments: [a]}", "large: {deployments: [a], max_in_flight: 2, queue: 40}")
+        async with (
+            serving(tmp_path, write(tmp_path, files), "--workers", "2") as (_, client, admin),
+            httpx.AsyncClient(base_url=admin, timeout=20) as asking,
+        ):
+
+            async def places() -> list[Any]:
+                shown = await asking.get("/admin/groups")
+                return [(g["name"], g["places"]) for g in shown.json()["groups"]] if shown.status_code == 200 else []
+
+            await soon(lambda: _is(places, [("small", 3), ("large", 2)]))
+            most = 0
+
+            async def ask() -> int:
+                headers = {"connection": "close", "x-score": "0.1"}
+                return (await client.post("/v1/chat/completions", json=BODY, headers=headers)).status_code
+
+            tasks = [asyncio.create_task(ask()) for _ in range(16)]
+            while not all(task.done() for task in tasks):
+                most = max(most, a.in_flight)
+                await asyncio.sleep(0.005)
+            codes = {await task for task in tasks}
+            assert codes <= {200, 503}
+            assert 200 in codes
+            assert most <= 5, "three of the small group and two of its fallback"
+
+
+async def _is(found: Callable[[], Awaitable[list[Any]]], wanted: list[Any]) -> bool:
+    return await found() == wanted

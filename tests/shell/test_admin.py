@@ -83,6 +83,9 @@ class Gateway:
         self.recorder = SqlRecorder(url, linger_s=0.01, clock=lambda: 1000.0)
         self.recorder.flush()
 
+    def places(self) -> dict[str, int]:
+        return {}
+
     def waiting(self) -> dict[str, int]:
         return {"small": 0}
 

@@ -73,14 +73,14 @@ def test_what_a_dead_worker_counted_stays_and_its_gauges_go():
 def answer(**fields: Any) -> dict[str, Any]:
     shown = {"name": "a", "in_flight": 1, "cooling_s": 0.0, "failures": 0, "last_error": None, "up": True}
     one = shown | {"draining": False} | fields
-    held = {"waiting": 2, "deployments": [one]}
+    held = {"waiting": 2, "places": 3, "deployments": [one]}
     return {"groups": [{"name": "g", **held}, {"name": "h", **held}], "unused": []}
 
 
 def test_a_deployment_of_two_groups_is_counted_once_for_each_worker():
     joined = many.JOINED["/admin/groups"]([answer(), answer(in_flight=4, up=False, cooling_s=2.5, last_error="500")])
     for group in joined["groups"]:
-        assert group["waiting"] == 4
+        assert (group["waiting"], group["places"]) == (4, 6)
         (shown,) = group["deployments"]
         assert (shown["in_flight"], shown["up"], shown["cooling_s"], shown["last_error"]) == (5, False, 2.5, "500")
 

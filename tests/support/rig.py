@@ -122,7 +122,7 @@ async def running(
     tasks = [
         asyncio.create_task(server.serve(sockets=[sock])) for server, sock in zip(servers, (data, control), strict=True)
     ]
-    watching = asyncio.create_task(gateway.watch())
+    watching = [asyncio.create_task(gateway.watch()), asyncio.create_task(gateway.meeting.run())]
     try:
         while not all(server.started for server in servers):
             await asyncio.sleep(0.005)
@@ -131,8 +131,9 @@ async def running(
             rig.listeners = servers
             yield rig
     finally:
-        watching.cancel()
+        for task in watching:
+            task.cancel()
         for server in servers:
             server.should_exit = True
-        await asyncio.gather(*tasks, watching, return_exceptions=True)
+        await asyncio.gather(*tasks, *watching, return_exceptions=True)
         await gateway.close()
