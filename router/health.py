@@ -63,6 +63,7 @@ class Health:
         self._elsewhere: Mapping[str, int] = {}  # calls in flight at other replicas
         self._cooling_elsewhere: dict[str, float] = {}  # until when other replicas let a deployment cool
         self._limited_elsewhere: frozenset[str] = frozenset()
+        self._later_s = 0.0  # how much longer than they ask for limited deployments are left alone here
 
     def load(self, now: float) -> Load:
         """What is known now, as a value: it goes into the record."""
@@ -96,14 +97,23 @@ class Health:
         cooling = {
             name: until - now for name, until in self._cooling.items() if now < until and name not in self._draining
         }
+        if self._later_s:
+            cooling = {name: max(0.0, s - self._later_s) if name in self._limited else s for name, s in cooling.items()}
         in_flight = {name: count for name, count in self._in_flight.items() if count > 0}
         return in_flight, cooling, tuple(name for name in self._limited if name in cooling)
 
-    def meet(self, others: Others, now: float) -> None:
-        """Take what other replicas told, in place of what they told before."""
+    def meet(self, others: Others, now: float, later_s: float = 0.0) -> None:
+        """Take what other replicas told, in place of what they told before; but limits bind until their time, and
+        `later_s` longer. Our own are told without that."""
+        self._later_s = later_s
         self._elsewhere = others.in_flight
-        self._cooling_elsewhere = {name: now + left_s for name, left_s in others.cooling.items()}
-        self._limited_elsewhere = others.limited
+        cooling = {name: now + left_s for name, left_s in others.cooling.items()}
+        limited = {name: cooling[name] + later_s for name in others.limited & cooling.keys()}
+        for name in self._limited_elsewhere:
+            limited[name] = max(limited.get(name, 0.0), self._cooling_elsewhere.get(name, 0.0))
+        limited = {name: until for name, until in limited.items() if until > now}
+        self._cooling_elsewhere = {**cooling, **limited}
+        self._limited_elsewhere = frozenset(limited)
 
     @property
     def probation(self) -> bool:
@@ -173,7 +183,7 @@ class Health:
             return
         if fault != "limit":
             self._probation[deployment] = now - PROBE_EVERY_S
-        until = now + cool_s
+        until = now + cool_s + (self._later_s if fault == "limit" else 0.0)
         until = max(until, self._limited.get(deployment, 0.0))
         if fault == "limit":
             self._limited[deployment] = until

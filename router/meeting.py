@@ -7,6 +7,7 @@ wait for none of it. What is kept where is the store's; what comes of it is `hea
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -17,7 +18,12 @@ from router.flight import Snapshot
 from router.health import Health
 from router.seams import Presence, Store
 
+log = logging.getLogger("pointsman.meeting")
+
 EVERY_S = 0.25  # so late does a replica know what another one found
+# A deployment whose limit is over is asked by the replicas one after the other, as their names go: were it asked by all
+# at once, and still limited, each of them would find that out for itself. The last of many wait no longer than this.
+LATER_S, LATEST_S = 3 * EVERY_S, 3.0
 
 
 class Meeting:
@@ -37,8 +43,11 @@ class Meeting:
     async def run(self) -> None:
         """Until cancelled; while the process drains as well, since its streams are still with the deployments."""
         while True:
-            if not await self.once():
-                return
+            try:
+                if not await self.once():
+                    return
+            except Exception:  # a mistake of ours here must not cut this process off for good
+                log.exception("the other replicas were not heard of")
             await asyncio.sleep(EVERY_S)
 
     async def once(self) -> bool:
@@ -58,7 +67,8 @@ class Meeting:
             if others is None:
                 return False
             self.others = others.told
-            self._health.meet(others, clock())
+            before = sum(told.replica < self.replica for told in others.told)
+            self._health.meet(others, clock(), min(LATEST_S, before * LATER_S))
             there = max(self._workers, len(others.told) + 1)
             self._admission.divide(there, there - 1)
             wishes = self._admission.wishes()

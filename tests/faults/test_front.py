@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from router.front import BODY_S, HEAD_LIMIT, HEAD_S, Front
 from router.serving import Listener
 from router.upstreams.scripted_server import ScriptedServer
@@ -96,6 +98,38 @@ async def test_F06_a_head_that_does_not_end_is_cut_off_at_its_limit_and_an_idle_
         (record,) = [r for r in await rig.records(4) if r.outcome != "ok"]
         assert record.outcome == "cancelled"
         for _, writer in (silent, slow, stalled):
+            writer.close()
+
+
+@pytest.mark.slow
+async def test_F06_five_hundred_clients_that_send_a_byte_a_second_are_cut_off_and_cost_nobody_an_answer(
+    tmp_path: Path,
+) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        slow = [await asyncio.open_connection("127.0.0.1", rig.port) for _ in range(500)]
+
+        async def drip() -> None:
+            for byte in START * 10:
+                for _, writer in slow:
+                    if not writer.is_closing():
+                        writer.write(bytes((byte,)))
+                await asyncio.sleep(1.0)
+
+        dripping = asyncio.create_task(drip())
+        statuses: list[int] = []
+        async with asyncio.timeout(60):
+            while any(isinstance(c, Front) and c.cycle is None for c in connections(rig.listeners[0])):
+                statuses.append((await rig.ask()).status_code)
+                await asyncio.sleep(0.1)
+        dripping.cancel()
+        assert len(statuses) > 10
+        assert set(statuses) == {200}
+        assert {await reader.read() for reader, _ in slow} == {b""}, "closed without a word: there was no request"
+        assert (await rig.ask()).status_code == 200
+        for _, writer in slow:
             writer.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat
 from tests.support.rig import groups, running
 
+COUNT = 200 if "POINTSMAN_SOAK" not in os.environ else 10_000
 ASK = b'"messages":[{"role":"user","content":"x"}]'
 BODIES = {
     "nested": (b'{"model":"auto",%b,"x":' % ASK + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
@@ -53,7 +55,12 @@ async def test_F28_names_of_the_clients_own_choosing_add_no_series(tmp_path: Pat
         await rig.ask()
         await rig.ask(model="nobody")
         before = metrics.render().count(b"\n")
-        for i in range(200):
-            reply = await rig.ask(model=f"model-{i}", user=f"user-{i}")
+        for i in range(COUNT):
+            headers = {"user-agent": f"agent-{i}", "x-session-id": f"session-{i}"}
+            body = {"model": f"model-{i}", "user": f"user-{i}", "messages": [{"role": "user", "content": "hello"}]}
+            reply = await rig.client.post("/v1/chat/completions", json=body, headers=headers)
+            assert reply.status_code == 404
+            reply = await rig.client.get(f"/path-{i}", headers=headers)
             assert reply.status_code == 404
         assert metrics.render().count(b"\n") == before
+        assert len(metrics.render()) < 2_000_000

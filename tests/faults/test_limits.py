@@ -12,6 +12,7 @@ import pytest
 from router.errors import ConnectFailed, PointsmanError, Truncated, UpstreamStatus
 from router.health import Health
 from router.plan import fault_of
+from router.seams import Others
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, Step, chat, chat_answer, chat_stream, status
 from tests.support.rig import groups, running, text
@@ -43,6 +44,32 @@ def test_F08_an_answer_that_began_before_the_limit_does_not_end_the_pause() -> N
     assert load.cooling == {"a": 160.0}
     assert load.limited == {"a"}
     assert health.load(160.5).cooling == {}
+
+
+def others(of: Health, now: float) -> Others:
+    """What another replica hears of this one."""
+    in_flight, cooling, limited = of.presence(now)
+    return Others(in_flight=in_flight, cooling=cooling, limited=frozenset(limited))
+
+
+def test_F08_replicas_ask_a_limited_deployment_one_after_the_other_once_its_time_is_over() -> None:
+    first, second = Health(), Health()
+    for health, later_s in ((first, 0.0), (second, 0.75)):
+        health.meet(Others(), 99.0, later_s)
+        fail(health, limit(5.0), 100.0)
+    heard = others(first, 100.2), others(second, 100.2)
+    first.meet(heard[1], 100.2, 0.0)
+    second.meet(heard[0], 100.2, 0.75)
+    assert (first.load(101.0).cooling["a"], second.load(101.0).cooling["a"]) == (105.0, 105.75)
+    first.meet(others(second, 105.1), 105.1, 0.0)
+    assert first.load(105.2).cooling == {}
+    fail(first, limit(5.0), 105.2)  # it asked, and the other one hears of it before its own time
+    second.meet(others(first, 105.4), 105.4, 0.75)
+    assert second.load(105.8).cooling["a"] == pytest.approx(110.95)
+    second.meet(Others(), 106.0, 0.75)
+    assert second.load(106.0).cooling["a"] == pytest.approx(110.95), "a limit binds though it is told no more"
+    second.meet(Others(limited=frozenset({"gone"})), 106.1, 0.75)
+    assert second.load(111.0).cooling == {}
 
 
 def test_a_success_ends_the_cooldown_of_a_failure() -> None:

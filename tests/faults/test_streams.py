@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from router.front import Front
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import SSE, Head, Seen, Send, Step, Wait, chat_answer, chat_stream, chunk
 from tests.support.rig import groups, running, text
+
+LEAVING = 50 if "POINTSMAN_SOAK" not in os.environ else 200  # of each of six kinds
 
 
 def request(kind: str) -> bytes:
@@ -43,6 +47,8 @@ async def test_F07_a_client_that_does_not_read_holds_the_upstream_back_and_loses
         await reader.readexactly(15)
         await asyncio.sleep(0.7)
         assert a.in_flight == 1, "the upstream waits for the client"
+        (connection,) = [c for c in rig.listeners[0].server_state.connections if isinstance(c, Front)]
+        assert connection.transport.get_write_buffer_size() < 256 * 1024
         got, tail = 0, b""
         while not tail.endswith(b"0\r\n\r\n"):
             data = await reader.read(1 << 20)
@@ -54,7 +60,7 @@ async def test_F07_a_client_that_does_not_read_holds_the_upstream_back_and_loses
 
 
 @pytest.mark.parametrize("kind", ["silent", "head", "role", "middle", "whole", "early"])
-async def test_F23_fifty_clients_that_leave_at_once_free_everything(tmp_path: Path, kind: str) -> None:
+async def test_F23_clients_that_leave_at_once_free_everything(tmp_path: Path, kind: str) -> None:
     def script(seen: Seen) -> Sequence[Step]:
         match seen.json()["messages"][0]["content"]:
             case "silent":
@@ -73,18 +79,18 @@ async def test_F23_fifty_clients_that_leave_at_once_free_everything(tmp_path: Pa
         running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
     ):
         writers: list[asyncio.StreamWriter] = []
-        for _ in range(50):
+        for _ in range(LEAVING):
             _, writer = await asyncio.open_connection("127.0.0.1", rig.port)
             writer.write(request(kind)[:-20] if kind == "early" else request(kind))
             writers.append(writer)
-        async with asyncio.timeout(10):
-            while kind != "early" and a.in_flight < 50:
+        async with asyncio.timeout(20):
+            while kind != "early" and a.in_flight < LEAVING:
                 await asyncio.sleep(0.01)
         for writer in writers:
             writer.transport.abort()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while a.in_flight or rig.listeners[0].server_state.tasks:
                 await asyncio.sleep(0.01)
         assert rig.gateway.health.of("a", 0.0)["in_flight"] == 0
-        assert {record.outcome for record in await rig.records(50)} == {"cancelled"}
+        assert {record.outcome for record in await rig.records(LEAVING)} == {"cancelled"}
         assert rig.gateway.health.load(0.0).cooling == {}, "a client's leave says nothing of the deployment"

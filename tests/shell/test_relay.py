@@ -148,7 +148,12 @@ async def test_H03_retry_after_in_milliseconds_and_as_a_date_is_understood(tmp_p
         assert (reply.status_code, reply.headers["retry-after"], reply.headers["retry-after-ms"]) == (429, "3", "2500")
 
 
-@pytest.mark.parametrize("end", [Reset(), Close(), Send(b'data: {"error": {"message": "boom", "code": 500}}\n\n')])
+HALF = Send(b'data: {"id": "c", "choices": [{"index": 0, "delta": {"content": "w')  # of an event
+
+
+@pytest.mark.parametrize(
+    "end", [Reset(), Close(), HALF, Send(b'data: {"error": {"message": "boom", "code": 500}}\n\n')]
+)
 async def test_S07_F01_a_stream_broken_after_content_ends_with_one_error_and_no_done(tmp_path: Path, end: Step) -> None:
     async with (
         ScriptedServer(broken_after(3, end)) as a,
@@ -164,7 +169,7 @@ async def test_S07_F01_a_stream_broken_after_content_ends_with_one_error_and_no_
         (record,) = await rig.records()
         assert record.outcome == "upstream_truncated"
         assert record.partial
-        assert record.usage.output == 3
+        assert record.usage.output in (3, 4), "half an event counts as a token at most"
 
 
 @pytest.mark.parametrize("end", [Reset(), Close(), Send(b'data: {"error": {"message": "boom"}}\n\n')])
