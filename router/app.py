@@ -27,7 +27,7 @@ from router.errors import (
     Unauthorized,
     WrongMethod,
 )
-from router.exchange import PING, AsgiExchange, Exchange, Receive, Send, single_headers
+from router.exchange import PING, AsgiExchange, Exchange, Receive, Send, pairs, single_headers
 from router.front import Direct
 from router.hosts import refuse_strangers
 from router.keys import Grant, Ring, known
@@ -115,7 +115,7 @@ class App:
     async def _keep_out(self, error: PointsmanError, scope: Scope, receive: Receive, send: Send) -> None:
         self.unauthorized += isinstance(error, UNCOUNTED)
         request_id = new_id()
-        own = [(b"x-pointsman-request-id", request_id.encode())]
+        own = [b"x-pointsman-request-id: " + request_id.encode()]
         body = _shape(scope).error(error, request_id)
         await AsgiExchange(receive, send).answer(error.status, error_headers(error) + own, body)
 
@@ -186,7 +186,7 @@ class App:
     ) -> None:
         """A request that could not be read."""
         if not exchange.started and not exchange.left:
-            own = [(b"x-pointsman-request-id", caller.id.encode())]
+            own = [b"x-pointsman-request-id: " + caller.id.encode()]
             await exchange.answer(error.status, error_headers(error) + own, CODECS[dialect].error(error, caller.id))
         if isinstance(error, UNCOUNTED):  # counted, and no more: strangers could push all records out
             self.unauthorized += 1
@@ -244,7 +244,7 @@ def rest(service: Service, state: Any) -> Any:
     api = FastAPI(title="Pointsman", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
 
     def failed(request: Request, error: PointsmanError) -> Response:
-        headers = {name.decode(): value.decode() for name, value in error_headers(error)}
+        headers = {name.decode(): value.decode() for name, value in pairs(error_headers(error))}
         request_id = new_id()
         body = _shape(request.scope).error(error, request_id)
         return Response(body, error.status, headers | {"x-pointsman-request-id": request_id})
@@ -296,7 +296,7 @@ def rest(service: Service, state: Any) -> Any:
     @api.post("/v1/messages/count_tokens")
     async def count_tokens(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         told, headers = await counting.count_tokens(service, *await whole(request, BODY_LIMIT))
-        return Response(told, headers={name.decode(): value.decode("latin-1") for name, value in headers})
+        return Response(told, headers={name.decode(): value.decode("latin-1") for name, value in pairs(headers)})
 
     @api.post("/v1/decision")
     async def decision(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]

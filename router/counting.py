@@ -49,7 +49,7 @@ async def count_tokens(service: Service, body: bytes, caller: Caller) -> tuple[b
         how = b"estimate" if found is None else b"upstream"
         if found is None:
             found = 0 if flight.signals is None else flight.signals.input_tokens
-        headers: Headers = [(b"content-type", b"application/json"), (b"x-pointsman-count", how), *flight.headers()]
+        headers: Headers = [b"content-type: application/json", b"x-pointsman-count: " + how, *flight.headers()]
         return encode({"input_tokens": found}), headers
     finally:
         snapshot.release()

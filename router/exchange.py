@@ -16,7 +16,8 @@ from router.errors import BadRequest, Cancelled, TooLarge
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+# Lines of an answer's head, each "name: value"; several that belong together may stand in one, with CRLF between.
+Headers = list[bytes]
 
 PING = b": keep-alive\n\n"  # a comment: no client sees an event
 
@@ -107,13 +108,13 @@ class AsgiExchange(Exchange):
 
     async def answer(self, status: int, headers: Headers, body: bytes) -> None:
         self.started = self.committed = self.ended = True
-        head = [*headers, (b"content-length", b"%d" % len(body))]
+        head = [*pairs(headers), (b"content-length", b"%d" % len(body))]
         await self._send({"type": "http.response.start", "status": status, "headers": head})
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_stream(self, headers: Headers) -> None:
         self.started = True
-        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.start", "status": 200, "headers": pairs(headers)})
 
     async def stream(self, data: bytes) -> None:
         self.committed = True
@@ -134,6 +135,13 @@ class AsgiExchange(Exchange):
     async def end(self, data: bytes = b"") -> None:
         self.ended = True
         await self._send({"type": "http.response.body", "body": data})
+
+
+def pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """The same by name and value, as ASGI has them."""
+    return [
+        (name, value) for some in headers for line in some.split(b"\r\n") for name, _, value in [line.partition(b": ")]
+    ]
 
 
 def single_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct
@@ -42,9 +41,9 @@ from router.watch import Watch
 from router.wire.translate import Translation
 
 STREAM_HEADERS: Headers = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),  # nginx buffers event streams otherwise
+    b"content-type: text/event-stream; charset=utf-8",
+    b"cache-control: no-cache, no-transform",
+    b"x-accel-buffering: no",  # nginx buffers event streams otherwise
 ]
 
 
@@ -74,7 +73,7 @@ class Snapshot:
         self.generation = generation
         # Groups of which the deployment matters to a conversation: another one has to read all of it anew.
         self.led = frozenset(g.name for g in config.groups.values() if g.affinity and len(g.deployments) > 1)
-        self._headers: dict[tuple[str, str, str, str | None], Headers] = {}
+        self._headers: dict[tuple[str, str, str, str | None], bytes] = {}
         self._flights = 0
         self._idle: asyncio.Event | None = None
 
@@ -87,15 +86,15 @@ class Snapshot:
         if self._flights == 0 and self._idle is not None:
             self._idle.set()
 
-    def headers(self, policy: str, route: str, group: str, deployment: str | None) -> Headers:
-        """The headers that say where a request went; the same list for the same place."""
+    def headers(self, policy: str, route: str, group: str | None, deployment: str | None) -> bytes:
+        """The header lines that say where a request went, as far as that may be told; made once for each place."""
         place = (policy, route, group, deployment)
         made = self._headers.get(place)
         if made is None:
             named = f"{policy}@{self.config.digest[:12]}"
             values = {"policy": named, "route": route, "group": group, "deployment": deployment}
-            made = [(f"x-pointsman-{k}".encode(), v.encode()) for k, v in values.items() if v is not None]
-            self._headers[place] = made
+            lines = [f"x-pointsman-{k}: {v}" for k, v in values.items() if v is not None]
+            made = self._headers[place] = "\r\n".join(lines).encode()
         return made
 
     async def idle(self) -> None:
@@ -123,24 +122,26 @@ class Chosen(Struct, frozen=True, kw_only=True, gc=False):
     rate: float
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
-    """One request. Fields are set in the order of the request's life; those without a value here are set at its start.
+_LATER: Any = None  # of a field that is set before anybody reads it
 
-    With slots, because what is read from a class through its instance costs ten times as much as a slot.
+
+class Flight(Struct, eq=False):
+    """One request. Fields are set in the order of the request's life.
+
+    A struct, because setting so many fields one by one costs more than deciding.
     """
 
     caller: Caller
     snapshot: Snapshot
     started: float  # perf_counter
     draw: float
-    codec: Codec = field(init=False)
-    exchange: Exchange = field(init=False)
-    request: Request = field(init=False)
-    policy: Selection = field(init=False)
-    plan: Plan = field(init=False)
-    watch: Watch = field(init=False)
-    call: Call = field(init=False)  # what the deployment in turn is asked
+    codec: Codec = _LATER
+    exchange: Exchange = _LATER
+    request: Request = _LATER
+    policy: Selection = _LATER
+    plan: Plan = _LATER
+    watch: Watch = _LATER
+    call: Call = _LATER  # what the deployment in turn is asked
     translation: Translation | None = None  # where it is asked in another dialect than the client's
     read: Request | None = None
     text: str = ""
@@ -155,22 +156,22 @@ class Flight:
     session_id: str | None = None
     session: Session | None = None
     load: Load | None = None
-    scores: dict[str, Score | Abstain] = field(default_factory=dict[str, "Score | Abstain"])
+    scores: dict[str, Score | Abstain] = {}
     decision: Decision | None = None
     carried: Carried | None = None
     unset: tuple[str, ...] = ()  # fields of the policy's own that it cannot be told
     left_out: bool = False  # some of it is not for the deployment in turn
-    forwarded: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    forwarded: Mapping[str, str] = NOTHING
     listen: Callable[[Deployment, Reply], Reply] | None = None  # a cascade's, to what its first group answers
     checked: Checked | None = None  # what it found
     place: Place | None = None  # in the group that works on it, where some group has a limit
     chosen: Chosen | None = None  # its answer is to be judged, once the client has it
     settled: bool = True  # who answers is known: not while a cascade's first answer is held back
     tries: int = 0  # attempts that began
-    attempts: list[Attempt] = field(default_factory=list[Attempt])  # those that ended
+    attempts: list[Attempt] = []  # those that ended
     target: Target | None = None
     dropped: tuple[str, ...] = ()  # parts of the request that the deployment in turn cannot be told
-    made: list[str] = field(default_factory=list[str])  # state that the answer leaves with the client
+    made: list[str] = []  # state that the answer leaves with the client
     status: int | None = None
     usage: Usage | None = None
     meter: Meter | None = None
@@ -263,20 +264,20 @@ class Flight:
 
     def headers(self) -> Headers:
         """The `x-pointsman-*` headers of every inference answer."""
-        own: Headers = [(b"x-pointsman-request-id", self.caller.id.encode())]
+        own = b"x-pointsman-request-id: " + self.caller.id.encode()
         decision, target = self.decision, self.target
         if decision is None:
-            return own
-        group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
+            return [own]
         if not self.settled:
-            return own + self.snapshot.headers(decision.policy, decision.route, group, deployment)[:2]
-        own += self.snapshot.headers(decision.policy, decision.route, group, deployment)
+            return [own, self.snapshot.headers(decision.policy, decision.route, None, None)]
+        group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
+        place = self.snapshot.headers(decision.policy, decision.route, group, deployment)
+        headers = [own, place, b"x-pointsman-attempts: %d" % self.tries]
         if decision.score is not None:
-            own.append((b"x-pointsman-score", b"%.4f" % decision.score))
-        own.append((b"x-pointsman-attempts", b"%d" % self.tries))
+            headers.append(b"x-pointsman-score: %.4f" % decision.score)
         if self.dropped:
-            own.append((b"x-pointsman-dropped", _listed(self.dropped)))
-        return own
+            headers.append(b"x-pointsman-dropped: " + _listed(self.dropped))
+        return headers
 
     def stream_headers(self) -> Headers:
         return STREAM_HEADERS + self.headers()

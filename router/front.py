@@ -82,9 +82,11 @@ class Front(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self.url = b""
         self.headers = []
-        self.expect_100_continue = False
         if self.waiting is None:
             self._wait_for("head")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._wait_for("body")
@@ -112,11 +114,13 @@ class Front(HttpToolsProtocol):
 
     def _through_asgi(self) -> None:
         """What uvicorn would have done from the request's first byte on."""
-        url, headers, expect = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
         self.headers += headers
-        self.expect_100_continue = expect
+        self.expect_100_continue = any(
+            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
+        )
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -283,8 +287,7 @@ class Direct(Exchange):
 
     def _head(self, status: int, headers: Headers, framing: bytes) -> bytes:
         close = b"" if self.keep_alive else b"connection: close\r\n"
-        lines = b"\r\n".join([b": ".join(header) for header in headers])
-        return b"".join((STATUS_LINE[status], lines, b"\r\n", framing, close, b"\r\n"))
+        return b"".join((STATUS_LINE[status], b"\r\n".join(headers), b"\r\n", framing, close, b"\r\n"))
 
     def _complete(self) -> None:
         self.response_complete = True

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from copy import copy
-from dataclasses import fields
 from time import perf_counter
 
 from msgspec.structs import replace
@@ -24,7 +23,7 @@ from router.types import Attempt, Target, Usage
 Run = Callable[[Target, Flight], Coroutine[None, None, None]]
 # Of a flight's fields those that are not an attempt's own, or that stand for the whole of it.
 _OWN = frozenset(("exchange", "watch", "attempts", "tries", "place"))
-_ANSWERS = tuple(name for name in (of.name for of in fields(Flight)) if name not in _OWN)
+_ANSWERS = tuple(name for name in Flight.__struct_fields__ if name not in _OWN)
 
 
 class Lane(Exchange):

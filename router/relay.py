@@ -66,7 +66,8 @@ class Relay:
         self._health = health
         self._metrics = metrics
         self._retries = Retries()
-        self._usual: dict[str, tuple[str, bytes]] = {}  # by deployment: its model, and how its answers say so
+        # By deployment: the model asked for, how its answers say which they are of, and that one's name where it is another.
+        self._usual: dict[str, tuple[str, bytes, str]] = {}
         metrics.count("retries_refused", lambda: self._retries.refused)
 
     async def run(self, flight: Flight) -> None:
@@ -234,44 +235,50 @@ class Relay:
             reply = flight.listen(deployment, reply)
         try:
             flight.watch.alive()
-            flight.status = reply.status
-            if reply.status != 200:
+            status = flight.status = reply.status
+            if status != 200:
                 raise await error_status(reply, deployment)
-            kind = reply.headers.get("content-type", "").lower()
             if not stream:
-                await self._whole(reply, kind, flight)
-            elif "event-stream" not in kind:
+                await self._whole(reply, deployment, flight)
+            elif "event-stream" not in reply.headers.get("content-type", "").lower():
                 raise BadAnswer("the upstream answered a streaming request without a stream")
             elif translation is None:
-                await self._stream(
-                    reply, flight, flight.codec.meter(flight.request, asked_usage=deployment.stream_usage)
-                )
+                meter = flight.codec.meter(flight.request, asked_usage=deployment.stream_usage)
+                await self._stream(reply, deployment, flight, meter)
             else:
-                await self._stream(reply, flight, translation.meter(flight.caller.id, time()))
+                await self._stream(reply, deployment, flight, translation.meter(flight.caller.id, time()))
         finally:
             await reply.aclose()
 
-    async def _whole(self, reply: Reply, kind: str, flight: Flight) -> None:
-        answer = await read_all(reply, WHOLE_LIMIT)
+    async def _whole(self, reply: Reply, deployment: Deployment, flight: Flight) -> None:
+        answer = reply.whole()
+        if answer is None:
+            answer = await read_all(reply, WHOLE_LIMIT)
         if not _is_object(answer):
             raise BadAnswer("the upstream's answer is not a JSON object")
-        self._see_model(flight, answer)
-        translation = flight.translation
+        self._see_model(deployment, answer)
+        translation, exchange = flight.translation, flight.exchange
+        kind = b"application/json"
         if translation is None:
-            flight.usage = flight.codec.usage(answer)
-            out = flight.codec.mended(answer)
+            codec = flight.codec
+            flight.usage = codec.usage(answer)
+            out = codec.mended(answer)
+            kind = reply.headers.get("content-type", "").encode("latin-1") or kind
         else:
             flight.usage = CODECS[translation.target].usage(answer)
-            out, kind = translation.answer(answer, flight.caller.id, time()), ""
+            out = translation.answer(answer, flight.caller.id, time())
         if flight.request.dialect in STATEFUL:
             see(flight, out, whole=True)
         flight.first_content(perf_counter())
-        headers = [(b"content-type", kind.encode("latin-1") or b"application/json"), *_relayed(reply.headers)]
-        sent = flight.exchange.answer(200, headers + flight.headers(), out)
+        headers = flight.headers()
+        headers.append(b"content-type: " + kind)
+        if not _USUAL.issuperset(reply.headers):
+            headers += _relayed(reply.headers)
+        sent = exchange.answer(200, headers, out)
         flight.committed(perf_counter())
         await sent
 
-    async def _stream(self, reply: Reply, flight: Flight, meter: Meter) -> None:
+    async def _stream(self, reply: Reply, deployment: Deployment, flight: Flight, meter: Meter) -> None:
         """Pass events on as they come. Until the first content they are held, so that a failure before it can
         still be mended elsewhere without the client seeing a second beginning."""
         flight.meter = meter
@@ -291,9 +298,9 @@ class Relay:
                 held.append(out)
             if meter.content or meter.done:
                 watch.content = True
-                if self._health.probation and flight.target is not None:
-                    self._health.answering(flight.target.deployment)
-                self._see_model(flight, held[0] if held else data)
+                if self._health.probation:
+                    self._health.answering(deployment.name)
+                self._see_model(deployment, held[0] if held else data)
                 flight.first_content(perf_counter())
                 if not exchange.started:
                     await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
@@ -308,13 +315,12 @@ class Relay:
         if meter.done and not reply.ended:
             await self._to_the_end(reply)
 
-    def _see_model(self, flight: Flight, answer: bytes) -> None:
+    def _see_model(self, deployment: Deployment, answer: bytes) -> None:
         """Notes which model an answer says it is of, as far as it says so at its beginning."""
-        if flight.target is None:
-            return
-        deployment = flight.snapshot.config.deployments[flight.target.deployment]
         usual = self._usual.get(deployment.name)
-        if usual is not None and usual[0] == deployment.model and answer.find(usual[1], 0, _MODEL_WITHIN) >= 0:
+        if usual is not None and answer.find(usual[1], 0, _MODEL_WITHIN) >= 0 and usual[0] == deployment.model:
+            if usual[2]:
+                self._health.served(deployment.name, deployment.model, usual[2])
             return
         found = _MODEL.search(answer, 0, _MODEL_WITHIN)
         if found is None or not deployment.model:
@@ -322,10 +328,8 @@ class Relay:
         reported = found[1].decode("ascii")
         if self._health.served(deployment.name, deployment.model, reported):
             log.warning("deployment %s: answers are of model %s, not %s", deployment.name, reported, deployment.model)
-        if same_model(deployment.model, reported):
-            self._usual[deployment.name] = (deployment.model, found[0])
-        else:
-            self._usual.pop(deployment.name, None)
+        other = "" if same_model(deployment.model, reported) else reported
+        self._usual[deployment.name] = (deployment.model, found[0], other)
 
     def _tail(self, meter: Meter, exchange: Exchange) -> bytes:
         tail = meter.close()
@@ -387,16 +391,14 @@ def _untried(plan: Plan, flight: Flight) -> Target | None:
 
 
 async def read_all(reply: Reply, limit: int) -> bytes:
-    first = await reply.read()
-    if reply.ended and len(first) <= limit:
-        return first
-    parts, size = [first], len(first)
+    parts: list[bytes] = []
+    size = 0
     while data := await reply.read():
         parts.append(data)
         size += len(data)
         if size > limit:
             raise BadAnswer(f"the upstream's answer is larger than {limit} bytes")
-    return first if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
 
 
 async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
@@ -436,11 +438,7 @@ def _seconds(value: str, unit: int) -> float | None:
 
 def _relayed(headers: Mapping[str, str]) -> Headers:
     """The upstream's headers that the client may see, by allowlist."""
-    if _USUAL.issuperset(headers):
-        return []
-    return [
-        (name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items() if name.startswith(RELAYED)
-    ]
+    return [f"{name}: {value}".encode("latin-1") for name, value in headers.items() if name.startswith(RELAYED)]
 
 
 def _nothing_serves(flight: Flight) -> PointsmanError:

@@ -94,6 +94,10 @@ class Reply(Protocol):
         """All of it was read, so that `read` need not be asked; False where only `read` knows."""
         ...
 
+    def whole(self) -> bytes | None:
+        """All of it, where that is here already and none was read; None where `read` has to be asked."""
+        ...
+
     async def read(self) -> bytes:
         """The bytes that have arrived since, at least one; b"" at the end. Raises from `errors`."""
         ...

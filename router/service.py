@@ -61,7 +61,7 @@ from router.types import (
     Signals,
 )
 from router.verified import Verifier
-from router.watch import Ticker, Watch
+from router.watch import Ticker, watching
 
 log = logging.getLogger("pointsman.service")
 
@@ -117,7 +117,7 @@ class Service:
         flight = Flight(caller, snapshot, started, draw_of(caller.id))
         flight.codec, flight.exchange = codec, exchange
         flight.charged = True
-        watch = flight.watch = Watch(exchange, self._ticker)
+        watch = flight.watch = watching(exchange, self._ticker)
         error: PointsmanError | None = None
         try:
             if len(body) <= BIG:
@@ -433,21 +433,23 @@ def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[
 
 def error_headers(error: PointsmanError) -> Headers:
     """Content type, and Retry-After where it is known, rounded up as the header counts whole seconds."""
-    headers: Headers = [(b"content-type", b"application/json")]
+    headers: Headers = [b"content-type: application/json"]
     if isinstance(error, Unauthorized):
-        headers.append((b"www-authenticate", b"Bearer"))
+        headers.append(b"www-authenticate: Bearer")
     wait_s = error.retry_after_s
     if wait_s is None and isinstance(error, UpstreamStatus) and error.status in RETRY_LATER:
         wait_s = 1.0  # the upstream names no time: clients that are told none may come back at once
     if wait_s is not None:
-        headers.append((b"retry-after", b"%d" % max(1, -(-wait_s // 1))))
+        headers.append(b"retry-after: %d" % max(1, -(-wait_s // 1)))
         if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:
-            headers.append((b"retry-after-ms", b"%d" % (wait_s * 1000)))
+            headers.append(b"retry-after-ms: %d" % (wait_s * 1000))
     return headers
 
 
 def draw_of(request_id: str) -> float:
-    """The request's chance in [0, 1), from its id, so that a record replays."""
+    """The request's chance in [0, 1), from its id: the random bits of one of ours, else a digest."""
+    if len(request_id) == 32 and request_id.startswith("req_"):
+        return int(request_id[20:], 16) / 2**48
     return int.from_bytes(sha256(request_id.encode()).digest()[:6]) / 2**48
 
 

@@ -35,7 +35,7 @@ from router.wire.said import said, well_formed
 
 Ask = Callable[[Flight, str, Prompt], Awaitable[Score | Abstain]]
 
-_OWN = b"x-pointsman-"
+_NOT_ON = (b"x-pointsman-", b"content-length:")  # of the head of an answer that was held back
 
 
 class Held(Exchange):
@@ -321,7 +321,7 @@ def _unstreamed(request: Request) -> Request:
 async def _release(flight: Flight, held: Held) -> None:
     """Send the answer that was held back, byte for byte."""
     exchange = flight.exchange
-    headers = [pair for pair in held.head if not pair[0].startswith(_OWN) and pair[0] != b"content-length"]
+    headers = [line for line in held.head if not line.startswith(_NOT_ON)]
     headers += flight.headers()
     flight.released(perf_counter())
     if not flight.request.stream:
@@ -396,6 +396,9 @@ class _Heard:
         self._logprobs = logprobs
         self._size = 0
         self._ended = False
+
+    def whole(self) -> None:
+        return None
 
     async def read(self) -> bytes:
         while not self._ended:

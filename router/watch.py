@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
 
 from router.config import Timeouts
 from router.errors import Cancelled, TimedOut
@@ -48,37 +51,30 @@ class Ticker:
             self._running = False
 
 
-class Watch:
+class Watch(Struct, eq=False):
     """When a limit passes, or the client leaves, the request's task is cancelled and `error` says why; the code that
     is cancelled calls `reason()` to turn that back into an error."""
 
-    __slots__ = (
-        *("_began", "_exchange", "_last", "_limits", "_loop", "_noticing", "_ping_headers", "_pings", "_quiet_at"),
-        *("_task", "_ticker", "_writes", "content", "due", "error", "started"),
-    )
-
-    def __init__(self, exchange: Exchange, ticker: Ticker) -> None:
-        self.content = False  # set by the relay: the first content has arrived
-        self.error: Exception | None = None
-        self.due = 0.0  # the next tick has a look, but a quick request is over by then
-        self._limits: Timeouts | None = None  # None = no clock runs
-        self._began = 0.0  # the attempt
-        self._last: float | None = None
-        self._noticing = False
-        self._pings: set[asyncio.Task[None]] | None = None
-        self._ping_headers: Callable[[], Headers] | None = None
-        self._writes = 0
-        self._exchange = exchange
-        self._ticker = ticker
-        self._loop = ticker.loop
-        self._task = asyncio.current_task(ticker.loop)
-        self.started = now = ticker.loop.time()
-        self._quiet_at = now + QUIET_S
-        ticker.add(self)
+    _exchange: Exchange
+    _ticker: Ticker
+    _loop: asyncio.AbstractEventLoop
+    _task: asyncio.Task[Any] | None
+    started: float
+    _quiet_at: float
+    content: bool = False  # set by the relay: the first content has arrived
+    error: Exception | None = None
+    due: float = 0.0  # the next tick has a look, but a quick request is over by then
+    _limits: Timeouts | None = None  # None = no clock runs
+    _began: float = 0.0  # the attempt
+    _last: float | None = None
+    _noticing: bool = False
+    _pings: set[asyncio.Task[None]] | None = None
+    _ping_headers: Callable[[], Headers] | None = None
+    _writes: int = 0
 
     def beside(self, exchange: Exchange) -> Watch:
         """The watch of an attempt that the calling task makes beside others of the same request."""
-        other = Watch(exchange, self._ticker)
+        other = watching(exchange, self._ticker)
         other.started = self.started
         return other
 
@@ -174,3 +170,12 @@ class Watch:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             self.reason()
+
+
+def watching(exchange: Exchange, ticker: Ticker) -> Watch:
+    """The clocks of a request that begins now, in the task that serves it."""
+    loop = ticker.loop
+    now = loop.time()
+    watch = Watch(exchange, ticker, loop, asyncio.current_task(loop), now, now + QUIET_S)
+    ticker.add(watch)
+    return watch

@@ -144,9 +144,9 @@ groups:
   small: {{deployments: [small-a]}}
   large: {{deployments: [large-a, large-b]}}
 deployments:
-  small-a: {{upstream: openai, base_url: "{url}/v1", model: m-small, price: {{input: 0.1, output: 0.3}}}}
-  large-a: {{upstream: openai, base_url: "{url}/v1", model: m-large, price: {{input: 1.0, output: 3.0}}}}
-  large-b: {{upstream: openai, base_url: "{url}/v1", model: m-large, price: {{input: 1.0, output: 3.0}}}}
+  small-a: {{upstream: openai, base_url: "{url}/v1", model: mock, price: {{input: 0.1, output: 0.3}}}}
+  large-a: {{upstream: openai, base_url: "{url}/v1", model: mock, price: {{input: 1.0, output: 3.0}}}}
+  large-b: {{upstream: openai, base_url: "{url}/v1", model: mock, price: {{input: 1.0, output: 3.0}}}}
 """
 POLICY = """\
 version: 1

@@ -43,23 +43,21 @@ class Connection(asyncio.BufferedProtocol):
         self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport
-        self._waiter: asyncio.Future[None] | None = None
+        self.waiter: asyncio.Future[None] | None = None  # done once something happens on the connection
         self._reading = True
+        self.status = 0
+        self.keep_alive = False
         self.idle_since = 0.0
         self.lost = False
-        self._reset()
+        self._begin()
 
-    def _reset(self) -> None:
-        self.status = 0
+    def _begin(self) -> None:
+        """Before an answer."""
+        self.head_done = self.complete = self.touched = False  # touched: any byte of the answer has arrived
         self.headers: dict[str, str] = {}
-        self.head_done = False
-        self.complete = False
-        self.keep_alive = False
-        self.touched = False  # any byte of the answer has arrived
         self.chunks: list[bytes] = []
         self.buffered = 0
         self._head_bytes = 0  # read before the head was complete
-        self._named = 0  # of header names and values
         self.failure: Exception | None = None
 
     # --- asyncio.Protocol ---
@@ -78,12 +76,16 @@ class Connection(asyncio.BufferedProtocol):
             self._parser.feed_data(_view[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
-        if not self.head_done and (self._head_bytes > HEAD_LIMIT + READ or self._named > HEAD_LIMIT):
-            self._fail(BadAnswer(f"the upstream's headers are larger than {HEAD_LIMIT} bytes"))
+        if not self.head_done and self._head_bytes > HEAD_LIMIT + READ:
+            self._fail(_head_too_large())
         if self.buffered > HIGH_WATER and self._reading:
             self._reading = False
             self._transport.pause_reading()
-        self._wake()
+        waiter = self.waiter
+        if waiter is not None:
+            self.waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
 
     def eof_received(self) -> bool:
         return False
@@ -109,14 +111,15 @@ class Connection(asyncio.BufferedProtocol):
         pass
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._named += len(name) + len(value)
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers = {}
-        elif self._named <= HEAD_LIMIT:
+        elif self._head_bytes > HEAD_LIMIT and sum(len(n) + len(v) for n, v in self.headers.items()) > HEAD_LIMIT:
+            self._fail(_head_too_large())
+        else:
             self.head_done = True
 
     def on_body(self, body: bytes) -> None:
@@ -135,21 +138,19 @@ class Connection(asyncio.BufferedProtocol):
     # --- for Http1Reply ---
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _fail(self, error: Exception) -> None:
         if self.failure is None:
             self.failure = error
         self.close()
 
-    async def wait(self) -> None:
-        """Until something happens on the connection."""
-        self._waiter = self._pool.loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+    def wait(self) -> asyncio.Future[None]:
+        """Done once something happens on the connection."""
+        waiter = self.waiter = self._pool.loop.create_future()
+        return waiter
 
     def send(self, head: bytes, body: bytes) -> None:
         if len(body) < TOGETHER:
@@ -170,11 +171,15 @@ class Connection(asyncio.BufferedProtocol):
         """Whether another request may follow on this connection; resets the state if so."""
         if self.lost or not self.complete or not self.keep_alive or self.failure is not None:
             return False
-        self._reset()  # the parser goes on with the next answer by itself
+        self._begin()  # the parser goes on with the next answer by itself
         return True
 
     def close(self) -> None:
         self._transport.abort()
+
+
+def _head_too_large() -> BadAnswer:
+    return BadAnswer(f"the upstream's headers are larger than {HEAD_LIMIT} bytes")
 
 
 class Http1Reply:
@@ -195,6 +200,12 @@ class Http1Reply:
         if connection is None or self._inflate is not None:
             return False
         return connection.complete and not connection.chunks and connection.failure is None
+
+    def whole(self) -> bytes | None:
+        connection = self._connection
+        if connection is None or not connection.complete or self._inflate is not None or connection.failure is not None:
+            return None
+        return connection.take() if connection.chunks else None
 
     async def read(self) -> bytes:
         connection = self._connection
@@ -310,12 +321,13 @@ class Pool:
         return connection
 
     def _take_idle(self) -> Connection | None:
-        oldest = self.loop.time() - IDLE_S
-        while self._idle:
-            connection = self._idle.pop()  # newest first, so that surplus connections age out
+        idle = self._idle
+        while idle:
+            connection = idle.pop()  # newest first, so that surplus connections age out
             if connection.lost:
                 continue
-            if connection.idle_since < oldest or connection.touched:  # what came unasked answers no request of ours
+            # What came unasked answers no request of ours.
+            if connection.touched or connection.idle_since < self.loop.time() - IDLE_S:
                 connection.close()
                 continue
             return connection

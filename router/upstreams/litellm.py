@@ -122,6 +122,9 @@ class Ready:
         self.headers = headers
         self._body = body
 
+    def whole(self) -> None:
+        return None
+
     async def read(self) -> bytes:
         body, self._body = self._body, b""
         return body
@@ -146,6 +149,9 @@ class Stream:
 
     async def begin(self) -> None:
         self._first = await self._next()
+
+    def whole(self) -> None:
+        return None
 
     async def read(self) -> bytes:
         if self._first is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
 from urllib.parse import urlsplit
 
 from router import __version__
@@ -25,7 +27,8 @@ class OpenAIUpstream:
     async def wait_ready(self, timeout_s: float) -> None:
         """A remote server is not ours to wait for."""
 
-    async def open(self, call: Call) -> Reply:
+    def open(self, call: Call) -> Coroutine[Any, Any, Reply]:
+        """Not `async` itself: the coroutine is the pool's."""
         pool = self._pool
         if pool is None:
             raise ConnectFailed("the deployment has not started")
@@ -34,7 +37,8 @@ class OpenAIUpstream:
             head = self._heads[call.path] = self._head(pool, call.path)
         if call.headers:
             head += "".join([f"{name}: {value}\r\n" for name, value in call.headers.items()]).encode("latin-1")
-        return await pool.request(b"%bcontent-length: %d\r\n\r\n" % (head, len(call.body)), call.body)
+        body = call.body
+        return pool.request(b"%bcontent-length: %d\r\n\r\n" % (head, len(body)), body)
 
     def _head(self, pool: Pool, path: str) -> bytes:
         lines = [

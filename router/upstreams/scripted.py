@@ -68,6 +68,9 @@ class ScriptedReply:
         self.headers = headers
         self._steps = steps
 
+    def whole(self) -> None:
+        return None
+
     async def read(self) -> bytes:
         while self._steps:
             match self._steps.pop(0):
