@@ -139,9 +139,8 @@ class AsgiExchange(Exchange):
 
 def pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
     """The same by name and value, as ASGI has them."""
-    return [
-        (name, value) for some in headers for line in some.split(b"\r\n") for name, _, value in [line.partition(b": ")]
-    ]
+    lines = [line.partition(b": ") for some in headers for line in some.split(b"\r\n")]
+    return [(name, value) for name, _, value in lines]
 
 
 def single_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:

@@ -73,7 +73,7 @@ class Snapshot:
         self.generation = generation
         # Groups of which the deployment matters to a conversation: another one has to read all of it anew.
         self.led = frozenset(g.name for g in config.groups.values() if g.affinity and len(g.deployments) > 1)
-        self._headers: dict[tuple[str, str, str, str | None], bytes] = {}
+        self._headers: dict[tuple[str, str, str | None, str | None], bytes] = {}
         self._flights = 0
         self._idle: asyncio.Event | None = None
 

@@ -118,9 +118,7 @@ class Front(HttpToolsProtocol):
         super().on_message_begin()
         self.url = url
         self.headers += headers
-        self.expect_100_continue = any(
-            name == b"expect" and value.lower() == b"100-continue" for name, value in headers
-        )
+        self.expect_100_continue = dict(headers).get(b"expect", b"").lower() == b"100-continue"
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

@@ -66,7 +66,7 @@ class Relay:
         self._health = health
         self._metrics = metrics
         self._retries = Retries()
-        # By deployment: the model asked for, how its answers say which they are of, and that one's name where it is another.
+        # By deployment: the model asked for, how its answers say which they are of, its name if another.
         self._usual: dict[str, tuple[str, bytes, str]] = {}
         metrics.count("retries_refused", lambda: self._retries.refused)
 

@@ -6,8 +6,8 @@ Each has as few methods as it can. The variants of each kind stand in one writte
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
@@ -118,7 +118,7 @@ class Upstream(Protocol):
         """Until calls can be answered, where that takes a while. Raises CannotStart."""
         ...
 
-    async def open(self, call: Call) -> Reply: ...
+    def open(self, call: Call) -> Coroutine[Any, Any, Reply]: ...
 
     async def aclose(self) -> None: ...
 

@@ -26,7 +26,7 @@ from router.plan import RETRIED, after, fault_of, plan
 from router.relay import WHOLE_LIMIT, Relay
 from router.seams import Reply
 from router.types import Abstain, Attempt, Checked, Decision, Plan, Prompt, Request, Score, Target
-from router.watch import Ticker, Watch
+from router.watch import Ticker, watching
 from router.wire import CODECS
 from router.wire.body import set_fields
 from router.wire.logprobs import Logprobs
@@ -256,7 +256,7 @@ class Scouts:
 
     async def _listen(self, at: int, scout: Flight) -> None:
         held = Held()
-        watch = scout.watch = Watch(held, self._ticker)
+        watch = scout.watch = watching(held, self._ticker)
         scout.codec, scout.exchange = CODECS[scout.request.dialect], held
         try:
             await self._relay.run(scout)

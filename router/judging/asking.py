@@ -28,7 +28,7 @@ from router.plan import plan
 from router.relay import Relay
 from router.types import Caller, Decision, Request, Signals
 from router.verified import Held
-from router.watch import Ticker, Watch
+from router.watch import Ticker, watching
 from router.wire import CODECS
 from router.wire.body import set_fields
 from router.wire.said import said
@@ -161,7 +161,7 @@ class Asker:
 
     async def _relayed(self, flight: Flight) -> Said:
         held = Held()
-        watch = flight.watch = Watch(held, self._ticker)
+        watch = flight.watch = watching(held, self._ticker)
         flight.codec, flight.exchange = CODECS[flight.request.dialect], held
         try:
             async with asyncio.timeout(CALL_S):
