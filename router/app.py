@@ -124,20 +124,22 @@ class App:
         started = perf_counter()
         held = len(exchange.body)
         self._bodies += held
-        caller = caller_of(new_id(), headers, self.service.snapshot.wanted_headers)
+        service = self.service
+        caller = caller_of(new_id(), headers, service.snapshot.wanted_headers)
         try:
             if exchange.left:
                 raise Cancelled("the client left while sending its body")
             if held > self._limit:
                 raise TooLarge(f"the body is larger than the limit of {self._limit} bytes")
-            self._refuse_too_many()
-            if (ring := self.service.snapshot.ring) is not None:
+            if self._bodies > BODIES_LIMIT:
+                raise _too_many()
+            if (ring := service.snapshot.ring) is not None:
                 caller = known(caller, ring.grant(headers, time()))
             elif self._local:
                 refuse_strangers(headers)
-            if self.service.admission.all:
-                self.service.admission.refuse_any(caller.tenant)
-            await self.service.serve(dialect, CODECS[dialect], exchange.handed_on(), caller, exchange, started)
+            if service.admission.all:
+                service.admission.refuse_any(caller.tenant)
+            await service.serve(dialect, CODECS[dialect], exchange.handed_on(), caller, exchange, started)
         except PointsmanError as error:
             await self._refuse(dialect, caller, error, exchange, started)
         finally:
@@ -156,7 +158,8 @@ class App:
                 grant = ring.grant(headers, time())
             elif self._local:
                 refuse_strangers(headers)
-            self._refuse_too_many()
+            if self._bodies > BODIES_LIMIT:
+                raise _too_many()
             if self.service.admission.all:
                 self.service.admission.refuse_any("" if grant is None else known(caller, grant).tenant)
             held = _declared(headers, self._limit)
@@ -177,10 +180,6 @@ class App:
         finally:
             self._bodies -= held
 
-    def _refuse_too_many(self) -> None:
-        if self._bodies > BODIES_LIMIT:
-            raise Overloaded("too many large requests at once; try again soon", retry_after_s=1.0)
-
     async def _refuse(
         self, dialect: Dialect, caller: Caller, error: PointsmanError, exchange: Exchange, started: float
     ) -> None:
@@ -192,6 +191,10 @@ class App:
             self.unauthorized += 1
             return
         self.service.refuse(dialect, caller, error, started)
+
+
+def _too_many() -> Overloaded:
+    return Overloaded("too many large requests at once; try again soon", retry_after_s=1.0)
 
 
 def _shape(scope: Scope) -> Codec:

@@ -48,6 +48,7 @@ STREAM_HEADERS: Headers = [
 
 
 NOTHING: Mapping[str, str] = {}
+NO_FIELDS: Mapping[str, Any] = {}
 
 
 class Snapshot:
@@ -257,10 +258,8 @@ class Flight(Struct, eq=False):
 
     def fields(self, deployment: Deployment) -> Mapping[str, Any]:
         """Request fields that the deployment and the decision override; the decision wins."""
-        chosen: Mapping[str, Any] = {} if self.decision is None else self.decision.set
-        if not deployment.set:
-            return chosen
-        return {**deployment.set, **chosen}
+        chosen: Mapping[str, Any] = NO_FIELDS if self.decision is None else self.decision.set
+        return {**deployment.set, **chosen} if deployment.set else chosen
 
     def headers(self) -> Headers:
         """The `x-pointsman-*` headers of every inference answer."""

@@ -83,13 +83,13 @@ class Front(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         if self.waiting is None:
-            self._wait_for("head")
+            self.waiting, self.waited_s, self.received = "head", 0.0, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        self._wait_for("body")
+        self.waiting, self.waited_s, self.received = "body", 0.0, 0
         serves = self._serves
         spoken = None if serves is None else serves.hot.get(self.url)
         headers = None if spoken is None else self._plain_post()
@@ -97,11 +97,13 @@ class Front(HttpToolsProtocol):
             self._through_asgi()
             return
         self._direct = self._reading = Direct(self, serves, *spoken, headers)
-        self.cycle = cast(Any, self._direct)
+        cycle: Any = self._direct
+        self.cycle = cycle
 
     def _plain_post(self) -> dict[bytes, bytes] | None:
         """The headers of a request that may go the short way, else None."""
-        parser, cycle = cast(Any, self.parser), self.cycle
+        parser: Any = self.parser
+        cycle = self.cycle
         if cycle is not None and not cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             return None
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
@@ -143,17 +145,13 @@ class Front(HttpToolsProtocol):
         self.waited_s = 0.0
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
 
     # --- time ---
-
-    def _wait_for(self, what: Literal["head", "body"]) -> None:
-        self.waiting = what
-        self.waited_s = 0.0
-        self.received = 0
 
     def tick(self, seconds: float) -> None:
         """So much time has passed. Closes the connection of a client that is too slow, or that rests for long."""
@@ -192,7 +190,8 @@ class Direct(Exchange):
         self._transport = front.transport
         self.dialect: Dialect = dialect
         self.headers = headers
-        self.keep_alive: bool = cast(Any, front.parser).should_keep_alive()
+        parser: Any = front.parser
+        self.keep_alive: bool = parser.should_keep_alive()
 
     def start(self) -> None:
         """The body is whole, or the client has left."""

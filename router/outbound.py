@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.json import decode
 
-from router.config import Deployment
+from router.config import AS_IT_IS, Deployment
 from router.errors import BadRequest
 from router.flight import Flight
 from router.origins import told
@@ -54,8 +54,8 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
 
     Raises BadRequest where the request cannot be told in a dialect that the deployment speaks.
     """
-    request = told(flight, deployment)
-    dialect = spoken(deployment, request.dialect)
+    request = flight.request if flight.carried is None else told(flight, deployment)
+    dialect = request.dialect if request.dialect in deployment.dialects else spoken(deployment, request.dialect)
     fields = flight.fields(deployment)
     translation: Translation | None = None
     if fields and dialect in SHAPES and (dialect, request.dialect) != ("chat", "chat"):
@@ -65,8 +65,8 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     if flight.listen is not None and deployment.logprobs and dialect == "chat":
         fields = {**fields, "logprobs": True}
     if dialect == request.dialect:
-        body = outgoing(request, deployment.model, usage=deployment.stream_usage, fields=fields)
-        if dialect == "chat":
+        body = outgoing(request, deployment.model, deployment.stream_usage and request.stream, fields)
+        if deployment.adapt is not AS_IT_IS and dialect == "chat":
             body = adapted(body, deployment.adapt)
     else:
         translation = translate(request, dialect, deployment.model, set_fields=fields, adapt=deployment.adapt)
@@ -74,7 +74,7 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     headers = flight.forwarded
     if headers or dialect == "messages":
         headers = headers_for(dialect, headers)
-    return Call(path=PATHS[dialect], body=body, headers=headers, stream=request.stream), translation
+    return Call(PATHS[dialect], body, headers, request.stream), translation
 
 
 # A policy names a field once, for clients and deployments of every dialect: what OpenAI's chat API calls it has these

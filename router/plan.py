@@ -75,7 +75,10 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
     seen = _standing(decision, policy, config, load, signals) or survey(decision, policy, config, load, signals)
     targets: list[Target] = []
     for group, names in seen.able:
-        ordered = names if len(names) == 1 else order(names, load, draw, config.groups[group].affinity)
+        if len(names) == 1:
+            targets.append(_target(names[0], group))
+            continue
+        ordered = order(names, load, draw, config.groups[group].affinity)
         preferred = decision.deployment
         if preferred is not None and group == decision.group and preferred in names:
             ordered = (preferred, *(name for name in ordered if name != preferred))

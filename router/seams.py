@@ -74,7 +74,7 @@ class Scorer(Protocol):
     async def aclose(self) -> None: ...
 
 
-class Call(Struct, frozen=True, kw_only=True, gc=False):
+class Call(Struct, frozen=True, gc=False):
     """One HTTP call to an upstream, ready to send."""
 
     path: str  # below base_url: "/chat/completions"

@@ -69,7 +69,7 @@ FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "ant
 
 RETRY_LATER = frozenset((429, 498, 503, 529))
 _ANSWERS = (Score, Abstain)
-NO_PIN = Pin()  # of a group that is asked for by name: the conversation goes back to the deployment that has its cache
+NO_PIN = Pin()  # where a policy says nothing, and of a group that is asked for by name
 BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
 
 
@@ -130,7 +130,8 @@ class Service:
                 self.judging.choose(flight)
             if self.admission.gates:
                 await self._admit(flight)
-            flight.forwarded = forwarded(caller.headers)
+            if caller.headers:
+                flight.forwarded = forwarded(caller.headers)
             if self.tracing is not None:
                 flight.forwarded = self.tracing.forwarded(flight.forwarded, caller.id)
             if flight.decision is not None and flight.decision.then is not None:
@@ -191,7 +192,7 @@ class Service:
         flight.policy = chosen
         written = isinstance(chosen, Policy)
         if written or (chosen.deployment is None and chosen.group in snapshot.led):
-            if written and keeps_prompts(chosen, flight.grant):
+            if written and (chosen.record_prompts or flight.grant is not None) and keeps_prompts(chosen, flight.grant):
                 flight.prompt = flight.text
             known = signals.conversation(request, flight.caller, flight.text)
             if known is not None:
@@ -313,9 +314,9 @@ class Service:
             return
         session = remember(policy, found, decision, flight.session, key=flight.session_id, served=target)
         if session is not None:
-            pin = policies.ladder(policy).pin if isinstance(policy, Policy) else NO_PIN
+            pin = policy.pin if isinstance(policy, Policy) else None
             try:
-                await self.store.touch(session, pin.ttl_s)
+                await self.store.touch(session, (pin or NO_PIN).ttl_s)
             except ConnectionError:  # counted by the store
                 return
 

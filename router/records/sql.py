@@ -52,8 +52,12 @@ def row(of: Record) -> tuple[Any, ...]:
     """
     if of.prompt is not None:
         of = replace(of, prompt=redact(of.prompt))  # here, in the recorder's thread: a long prompt takes milliseconds
-    decision, served = of.decision, record.served(of)
-    score = decision.score if decision is not None else None
+    decision, served, usage, timing = of.decision, record.served(of), of.usage, of.timing
+    route = group = deployment = score = None
+    if decision is not None:
+        route, group, score = decision.route, decision.group, decision.score
+    if served is not None:
+        group, deployment = served.group, served.deployment
     if score is None and of.scores:  # a score that was taken and did not decide is still worth a query
         score = next((s.value for s in of.scores.values() if not isinstance(s, Abstain)), None)
     return (
@@ -63,19 +67,19 @@ def row(of: Record) -> tuple[Any, ...]:
         of.digest,
         of.dialect,
         of.model,
-        decision.route if decision is not None else None,
-        record.group(of),
-        served.deployment if served is not None else None,
+        route,
+        group,
+        deployment,
         of.outcome,
         score,
-        min(of.usage.input, LARGEST),
-        min(of.usage.output, LARGEST),
+        usage.input if usage.input <= LARGEST else LARGEST,
+        usage.output if usage.output <= LARGEST else LARGEST,
         of.cost,
-        of.timing.ttft_s,
-        of.timing.total_s,
+        timing.ttft_s,
+        timing.total_s,
         record.encode(of).decode(),
         of.signals.tenant if of.signals is not None else None,
-        of.timing.tpot_s,
+        timing.tpot_s,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -169,14 +168,15 @@ def named_headers(specs: Iterable[ScorerSpec]) -> frozenset[str]:
     return frozenset(str(s.options.get("header", "x-difficulty")).lower() for s in specs if s.kind == "header")
 
 
-def _key(prompt: Prompt) -> bytes:
-    return blake2b(prompt.text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+_Key = tuple[int, int]
 
 
 class Cached:
-    """Remembers the scores of the last `size` prompts by digest of their text; abstentions from failure are not kept.
+    """Remembers the scores of the last `size` prompts; abstentions from failure are not kept.
 
-    An answer that was waited for is remembered when it arrives, so two equal prompts in flight both ask.
+    By the text's hash and length: Python's hash has 64 bits and a key that each process draws, so nobody can look for two
+    texts with the same one. An answer that was waited for is remembered when it arrives, so two equal prompts in flight
+    both ask.
     """
 
     def __init__(self, scorer: Scorer, size: int = CACHE_SIZE) -> None:
@@ -184,10 +184,10 @@ class Cached:
         self.name = scorer.name
         self.size = size
         self.hits = 0
-        self._kept: OrderedDict[bytes, Score | Abstain] = OrderedDict()
+        self._kept: OrderedDict[_Key, Score | Abstain] = OrderedDict()
 
     def score(self, prompt: Prompt) -> Score | Abstain | Awaitable[Score | Abstain]:
-        key = _key(prompt)
+        key = hash(prompt.text), len(prompt.text)
         kept = self._kept.get(key)
         if kept is not None:
             self._kept.move_to_end(key)
@@ -200,12 +200,12 @@ class Cached:
 
     def kept(self, prompt: Prompt) -> Score | Abstain | None:
         """What is remembered of a prompt, without asking."""
-        return self._kept.get(_key(prompt))
+        return self._kept.get((hash(prompt.text), len(prompt.text)))
 
-    async def _await(self, key: bytes, answer: Awaitable[Score | Abstain]) -> Score | Abstain:
+    async def _await(self, key: _Key, answer: Awaitable[Score | Abstain]) -> Score | Abstain:
         return self._keep(key, await answer)
 
-    def _keep(self, key: bytes, answer: Score | Abstain) -> Score | Abstain:
+    def _keep(self, key: _Key, answer: Score | Abstain) -> Score | Abstain:
         if isinstance(answer, Score) or answer.reason in ("unsure", "empty"):
             self._kept[key] = answer
             if len(self._kept) > self.size:

@@ -49,10 +49,10 @@ class Connection(asyncio.BufferedProtocol):
         self.keep_alive = False
         self.idle_since = 0.0
         self.lost = False
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
-        """Before an answer."""
+    def begin(self) -> None:
+        """Before an answer; the parser goes on with the next one by itself."""
         self.head_done = self.complete = self.touched = False  # touched: any byte of the answer has arrived
         self.headers: dict[str, str] = {}
         self.chunks: list[bytes] = []
@@ -167,13 +167,6 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         return data
 
-    def ready_again(self) -> bool:
-        """Whether another request may follow on this connection; resets the state if so."""
-        if self.lost or not self.complete or not self.keep_alive or self.failure is not None:
-            return False
-        self._begin()  # the parser goes on with the next answer by itself
-        return True
-
     def close(self) -> None:
         self._transport.abort()
 
@@ -190,7 +183,8 @@ class Http1Reply:
         self._connection: Connection | None = connection
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
-        self._inflate = _decoder(connection.headers)
+        encoding = connection.headers.get("content-encoding")
+        self._inflate = None if encoding is None else _decoder(encoding)
         self._decoded = 0
         self._packed = b""  # compressed bytes that are not decoded yet
 
@@ -245,8 +239,8 @@ class Http1Reply:
             self._pool.give_back(connection)
 
 
-def _decoder(headers: Mapping[str, str]) -> zlib._Decompress | None:  # pyright: ignore[reportPrivateUsage]
-    encoding = headers.get("content-encoding", "identity").strip().lower()
+def _decoder(encoding: str) -> zlib._Decompress | None:  # pyright: ignore[reportPrivateUsage]
+    encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return None
     if encoding in ("gzip", "x-gzip", "deflate"):
@@ -334,9 +328,10 @@ class Pool:
         return None
 
     def give_back(self, connection: Connection) -> None:
-        if not connection.ready_again():
+        if connection.lost or not connection.complete or not connection.keep_alive or connection.failure is not None:
             connection.close()
             return
+        connection.begin()
         now = connection.idle_since = self.loop.time()
         self._idle.append(connection)
         while self._idle[0].lost or self._idle[0].idle_since < now - IDLE_S:

@@ -218,19 +218,18 @@ def with_usage(request: Request) -> tuple[Span, bytes] | None:
     return span, encode({**mapping(decode(request.body[span[0] : span[1]])), "include_usage": True})
 
 
-def outgoing(request: Request, model: str, *, usage: bool = False, fields: Mapping[str, Any] | None = None) -> bytes:
+def outgoing(request: Request, model: str, usage: bool = False, fields: Mapping[str, Any] | None = None) -> bytes:
     """The body for an upstream of the same dialect: `model` ("" = as the client wrote it) and `fields` changed
     (None removes one), usage in the stream asked for when `usage`, every other byte as it came."""
     body = request.body
-    edits = [(request.model_span, encode(model))] if model and model != request.model else []
-    if usage and request.dialect in ("chat", "completions") and (asked := with_usage(request)):
-        edits.append(asked)
-    if len(edits) == 1:
-        (start, end), new = edits[0]
+    asked = with_usage(request) if usage and request.dialect in ("chat", "completions") else None
+    renamed = model and model != request.model
+    if asked is not None:
+        body = replace(body, [asked, (request.model_span, encode(model))] if renamed else [asked])
+    elif renamed:
+        start, end = request.model_span
         view = memoryview(body)  # slices of bytes would be copies
-        body = b"".join((view[:start], new, view[end:]))
-    elif edits:
-        body = replace(body, edits)
+        body = b"".join((view[:start], encode(model), view[end:]))
     if request.foreign_thoughts:
         body = own_thoughts(body)
     return set_fields(body, fields) if fields else body
