@@ -174,7 +174,7 @@ _Key = tuple[int, int]
 class Cached:
     """Remembers the scores of the last `size` prompts; abstentions from failure are not kept.
 
-    By the text's hash and length: Python's hash has 64 bits and a key that each process draws, so nobody can look for two
+    By the text's hash and length. Python's hash has 64 bits and a key that each process draws: nobody can look for two
     texts with the same one. An answer that was waited for is remembered when it arrives, so two equal prompts in flight
     both ask.
     """
