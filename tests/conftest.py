@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 import uvloop
+from hypothesis import settings
 
 from tests.support.tiny_gguf import write_tiny_gguf
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the command line does, before anything imports numpy
+
+settings.register_profile("any machine", deadline=None)  # no test depends on how fast the machine is
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session")
