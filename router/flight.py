@@ -271,9 +271,10 @@ class Flight(Struct, eq=False):
             return [own, self.snapshot.headers(decision.policy, decision.route, None, None)]
         group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
         place = self.snapshot.headers(decision.policy, decision.route, group, deployment)
-        headers = [own, place, b"x-pointsman-attempts: %d" % self.tries]
+        headers = [own, place]
         if decision.score is not None:
             headers.append(b"x-pointsman-score: %.4f" % decision.score)
+        headers.append(b"x-pointsman-attempts: %d" % self.tries)
         if self.dropped:
             headers.append(b"x-pointsman-dropped: " + _listed(self.dropped))
         return headers
