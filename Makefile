@@ -8,10 +8,7 @@ endif
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-INSTALL := $(PIP) install --require-hashes --no-deps
-FAILED := { echo "The installation did not finish: the last lines above say why. Without a network nothing can be downloaded" \
-	"(HTTPS_PROXY names a proxy, PIP_INDEX_URL a mirror); it takes about 1 GB of disk. The same command goes on from here."; exit 1; }
-ITSELF := $(PIP) install --quiet --no-deps --no-build-isolation --editable .
+INSTALL := $(PYTHON) requirements/install.py
 UV := uv==0.13.9
 ARGS ?=
 
@@ -73,24 +70,23 @@ clean: ## remove .venv and caches
 	@test -n "$(PYTHON)" || { echo "Pointsman needs Python 3.11 or newer; name one with: make run PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Pointsman needs Python 3.11 or newer, and $(PYTHON) is older."; exit 1; }
-	@echo "Making .venv with $(PYTHON)."
-	@$(PYTHON) -m venv .venv || { echo "Python's venv module is incomplete; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "Python's venv module is incomplete; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(INSTALL)
 	@touch $@
 
 .venv/run.stamp: requirements/run.txt pyproject.toml | .venv/made.stamp
 	@echo "Installing into .venv: about 350 MB to download the first time, most of it the local model."
-	@$(INSTALL) --requirement requirements/run.txt || $(FAILED)
-	@$(ITSELF) || $(FAILED)
+	@$(INSTALL) requirements/run.txt .
 	@touch $@
 
 .venv/dev.stamp: requirements/dev.txt requirements/run.txt pyproject.toml | .venv/made.stamp
 	@echo "Installing into .venv: about 500 MB to download the first time."
-	@$(INSTALL) --requirement requirements/dev.txt || $(FAILED)
-	@$(ITSELF) || $(FAILED)
+	@$(INSTALL) requirements/dev.txt .
 	@touch $@ .venv/run.stamp
 
 .venv/checks.stamp: requirements/checks.txt | .venv/dev.stamp
-	@$(INSTALL) --requirement requirements/checks.txt
+	@$(INSTALL) requirements/checks.txt
 	@touch $@
 
 .venv/clients.stamp: tests/clients/package.json tests/clients/requirements.txt | .venv/dev.stamp

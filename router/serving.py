@@ -345,11 +345,15 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
     getting_ready = asyncio.create_task(_get_ready(gateway, announce))
     await asyncio.wait({asyncio.create_task(stopping.wait()), *serving}, return_when=asyncio.FIRST_COMPLETED)
     gateway.draining = True
-    log.info("draining: no new work after %g s, streams may finish for %g s", options.pre_stop_s, options.drain_s)
+    pre_stop_s = options.pre_stop_s if gateway.ready and stopping.is_set() else 0  # before, nobody was sent here
+    if gateway.ready:
+        log.info("draining: no new work after %g s, streams may finish for %g s", pre_stop_s, options.drain_s)
+    else:
+        log.info("stopped before it served")
     watching.cancel()
     getting_ready.cancel()
     await gateway.judging.aclose()
-    await asyncio.sleep(options.pre_stop_s if stopping.is_set() else 0)
+    await asyncio.sleep(pre_stop_s)
     front.should_exit = True
     await serving[0]
     back.should_exit = True
@@ -363,7 +367,8 @@ async def run(options: Options, lines: logs.Handler, announce: Callable[[Gateway
 def _sockets(options: Options) -> tuple[socket.socket, socket.socket]:
     """To listen on: the data port and the admin port."""
     if options.worker is None:
-        return bind(options.host, options.port), bind(options.admin_host, options.admin_port)
+        admin_address = (options.admin_host, options.admin_port)
+        return bind(options.host, options.port, beside=admin_address), bind(*admin_address)
     control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     options.worker.socket.unlink(missing_ok=True)
     control.bind(str(options.worker.socket))
@@ -409,6 +414,9 @@ def serve(options: Options) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(run(options, lines, _announce))
+    except KeyboardInterrupt:  # while the files are read and the model's weights put together
+        log.info("stopped before it served")
+        return 130
     finally:
         lines.close()
 

@@ -175,7 +175,7 @@ def serve(options: Options) -> int:
 async def _run(options: Options, config: Config, folder: Path) -> int:
     # Bound and never listening: it keeps the port, and its number where that was left to the system.
     # First alone, or it would come to share the port with another gateway.
-    alone = listening.bind(options.host, options.port)
+    alone = listening.bind(options.host, options.port, beside=(options.admin_host, options.admin_port))
     options = replace(options, port=alone.getsockname()[1])
     alone.close()
     held = listening.bind(options.host, options.port, shared=True)

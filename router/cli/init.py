@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from router.called import program
 from router.cli import show
 from router.errors import BadRequest, ConfigError
 
@@ -68,7 +68,7 @@ def command(
     except Occupied as error:
         if not as_json:
             _show_found(found, choice)
-        message = f"{error}; nothing was written. Name another folder ({show.program()} init mine), or say --force: "
+        message = f"{error}; nothing was written. Name another folder ({program()} init mine), or say --force: "
         raise click.ClickException(message + "each replaced file stays as NAME.bak") from None
     except ConfigError as error:
         raise click.ClickException(f"nothing was written: {directory} would not check.\n{error.message}") from None
@@ -149,7 +149,7 @@ def _show_end(draft: Draft, directory: Path, written: Sequence[Path], found: Seq
     click.echo(f"\nwrote {', '.join(str(path) for path in written)}")
     if unset := [name for name in draft.variables if not os.environ.get(name)]:
         click.echo(f"set before you serve: {', '.join(unset)}")
-    called, config = show.program(), "" if directory == Path("policies") else f" --config {directory}"
+    called, config = program(), "" if directory == Path("policies") else f" --config {directory}"
     there = next((place for place in found if place.base_url.endswith(":8080/v1")), None)
     port = "" if there is None else " --port 8090"
     if there is not None and there.kind == OURS:
@@ -157,8 +157,10 @@ def _show_end(draft: Draft, directory: Path, written: Sequence[Path], found: Seq
     click.echo(f"next:\n  {called} check {directory}\n  {called} serve{config}{port}")
     if there is not None:
         click.echo(f"(port 8080, where the gateway would listen, is {there.title}'s)")
-    if not found and not draft.left and sys.stdout.isatty():
-        click.echo("For models of your own: `ollama pull qwen3:8b`, or set a provider's key; then --force.")
+    if all(line.keys.get("upstream") == "local" for line in draft.deployments):
+        click.echo(
+            f"For models of your own: start a server or set a provider's key, then {called} init {directory} --force"
+        )
 
 
 def _plain(found: Sequence[Place], choice: Choice | None, draft: Draft, written: Sequence[Path]) -> dict[str, Any]:

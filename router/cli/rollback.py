@@ -8,13 +8,15 @@ from pathlib import Path
 import click
 
 from router import history, state
+from router.called import program
+from router.cli.options import CONFIG
 from router.errors import ConfigError, NotFound
 from router.policy_files.review import review
 
 
 @click.command()
 @click.argument("digest")
-@click.option("--config", type=click.Path(path_type=Path), default=Path("policies"), show_default=True)
+@CONFIG
 @click.option("--state", "state_dir", type=click.Path(path_type=Path), help="Folder of records and history.")
 def command(digest: str, config: Path, state_dir: Path | None) -> None:
     """Write the files of the version whose digest begins with DIGEST back into the configuration directory.
@@ -44,4 +46,7 @@ def command(digest: str, config: Path, state_dir: Path | None) -> None:
     click.echo(
         f"{config} holds version {version[:12]} again; what stood there before is version {(replaced or '')[:12]}"
     )
-    click.echo("a running gateway takes it within 2 s; to undo: pointsman rollback " + (replaced or "")[:12])
+    options = "" if config == Path("policies") else f" --config {config}"
+    options += "" if state_dir is None else f" --state {state_dir}"
+    undo = f"{program()} rollback {(replaced or '')[:12]}{options}"
+    click.echo(f"a running gateway takes it within 2 s; to undo: {undo}")

@@ -1,13 +1,13 @@
-"""How commands show things: a table with lines and colour on a terminal, columns of plain text everywhere else, and how
-this program was called, for lines that say what to run next. `rich` is loaded only where a terminal is written to."""
+"""How commands show things: a table with lines and colour on a terminal, columns of plain text everywhere else.
+
+`rich` is loaded only where a terminal is written to.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 
@@ -42,14 +42,3 @@ def _rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         shown.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     Console().print(shown)
-
-
-def program() -> str:
-    """This program as its user would type it."""
-    called = Path(sys.argv[0])
-    if called.name != "pointsman":
-        return "python -m router" if called.name == "__main__.py" else "pointsman"
-    found = shutil.which("pointsman")
-    if found is not None and Path(found).resolve() == called.resolve():
-        return "pointsman"
-    return min(str(called), os.path.relpath(called), key=len)

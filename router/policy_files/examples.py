@@ -14,6 +14,7 @@ from router.errors import Mistake
 from router.policy import examine
 from router.policy_files.onto import suggestion
 from router.policy_files.positions import Document, Path
+from router.policy_files.shapes import items, mapping
 from router.types import Abstain, Decision, Load, NeedScore, Score, Signals
 
 _TYPES: Final[Mapping[str, Any]] = typing.get_type_hints(Signals)
@@ -21,12 +22,10 @@ _WANTED: Final = {int: "a whole number", float: "a number", bool: "true or false
 
 
 def check_examples(document: Document, policy: Policy) -> Iterator[Mistake]:
-    """Examples that ask for what cannot be: unknown signals, scores out of range, routes that are not there."""
+    """Examples that ask for what cannot be: scores out of range, routes that are not there."""
     names = [route.name for route in policy.routes]
     for index, example in enumerate(policy.examples):
         base: Path = ("examples", index)
-        for key, value in example.given.items():
-            yield from _check_signal(document, (*base, "given", key), key, value)
         for scorer, score in example.scores.items():
             if score is not None and not 0 <= score <= 1:
                 yield document.mistake((*base, "scores", scorer), "a score is from 0 to 1, or null for an abstention")
@@ -36,6 +35,14 @@ def check_examples(document: Document, policy: Policy) -> Iterator[Mistake]:
             shown_names = [document.shown(("routes", number, "name"), name) for number, name in enumerate(names)]
             known = suggestion(example.route, [*shown_names, "default"])
             yield document.mistake(path, f"this policy has no route '{shown}'{known}")
+
+
+def check_given(document: Document) -> Iterator[Mistake]:
+    """Signals that examples are given and that there are not, or not with such values; the policy may be wrong too."""
+    for index, example in enumerate(items(document.data.get("examples"))):
+        given = mapping((mapping(example) or {}).get("given")) or {}
+        for key, value in given.items():
+            yield from _check_signal(document, ("examples", index, "given", key), key, value)
 
 
 def run_examples(document: Document, policy: Policy) -> Iterator[Mistake]:

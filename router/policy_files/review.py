@@ -127,6 +127,7 @@ def _judge(
         policy, wrong = parse(Policy, shapes.policy(document), document)
         mistakes.extend(wrong)
         mistakes.extend(references.check_policy(document, names))
+        mistakes.extend(examples.check_given(document))
         if policy is not None:
             policies.append((document, policy))
             mistakes.extend(checks.check_policy(document, policy))

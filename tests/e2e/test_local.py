@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -126,3 +127,21 @@ async def test_killing_the_small_groups_process_moves_traffic_to_the_fallback_an
             return
         await asyncio.sleep(0.25)
     pytest.fail("traffic never came back to the small group")
+
+
+async def test_ctrl_c_while_the_models_load_ends_at_once_and_says_so(tmp_path: Path) -> None:
+    ports = ("--port", "0", "--admin-port", "0", "--state", str(tmp_path / "state"))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "router", "serve", "--config", str(POLICIES), *ports),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    while b"loading local models" not in await process.stderr.readline():
+        assert process.returncode is None
+    process.send_signal(signal.SIGINT)
+    out, err = await process.communicate()
+    assert process.returncode == 0
+    assert b"stopped before it served" in err
+    assert b"draining" not in err
+    assert b"Pointsman serves on" not in out

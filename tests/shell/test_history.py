@@ -131,8 +131,9 @@ def test_rollback_writes_the_files_back_and_keeps_what_stood_there(tmp_path: Pat
     assert done.exit_code == 0, done.output
     assert sorted(path.name for path in config.iterdir()) == ["README", "default.yaml", "groups.yaml"]
     assert policy_files.load(config, {}).digest == first
-    undo = done.output.split()[-1]
-    assert call("rollback", undo, "--config", config, "--state", tmp_path).exit_code == 0
+    _, _, undo = done.output.rpartition(" rollback ")
+    assert undo.split()[1:] == ["--config", str(config), "--state", str(tmp_path)]
+    assert call("rollback", *undo.split()).exit_code == 0
     assert (config / "default.yaml").read_text() == LOWER
     assert (config / "extra.yaml").exists()
 
@@ -142,7 +143,12 @@ def test_rollback_keeps_even_what_does_not_check(tmp_path: Path, config: Path):
     (config / "default.yaml").write_bytes(b"routes: [\xff")
     done = call("rollback", first, "--config", config, "--state", tmp_path)
     assert done.exit_code == 0, done.output
-    assert history.files(tmp_path, history.find(tmp_path, done.output.split()[-1]))["default.yaml"] == b"routes: [\xff"
+    assert (
+        history.files(tmp_path, history.find(tmp_path, done.output.rpartition(" rollback ")[2].split()[0]))[
+            "default.yaml"
+        ]
+        == b"routes: [\xff"
+    )
 
 
 def test_rollback_to_what_no_longer_checks_writes_nothing(tmp_path: Path, config: Path):

@@ -56,7 +56,7 @@ def test_a_package_that_cannot_write_its_file_is_one_clear_error(tmp_path: Path)
     def full(_target: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(CannotStart, match="No space left on device"):
+    with pytest.raises(CannotStart, match=f"in {tmp_path}: No space left on device; about 250 MB are needed there"):
         shipped(tmp_path, assemble=full, sha256=SHA256)
 
 

@@ -69,6 +69,13 @@ def test_an_example_that_fails_says_what_came_and_why(tmp_path: Path, example: s
     assert messages(folder) == message
 
 
+def test_a_signal_that_there_is_not_is_told_beside_a_wrong_key_of_the_policy(tmp_path: Path) -> None:
+    content, place = marked(f"{AGENTS}rotues: []\nexamples: [{{given: {{^has_image: true}}, expect: stuck}}]\n")
+    folder = write(tmp_path, default=content)
+    assert f"default.yaml:{place}: examples[0].given.has_image" in places(folder)
+    assert len(places(folder)) == 2
+
+
 def test_examples_of_one_policy_run_while_another_is_wrong(tmp_path: Path) -> None:
     folder = write(
         tmp_path,

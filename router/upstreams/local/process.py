@@ -199,7 +199,7 @@ class LocalChild:
             return failed or _why(process.returncode)
         finally:
             self.base_url, self.pid = None, None
-            await _end(process, stdin)
+            await _end(process, stdin, _STOP_S if self.ready else 0)  # one that loads would not hear of it
             await asyncio.wait({log_task}, timeout=_STOP_S)  # it ends with the pipe
             log_task.cancel()
 
@@ -247,11 +247,11 @@ def _why(returncode: int | None) -> str:
     return f"ended with status {returncode}"
 
 
-async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter) -> None:
+async def _end(process: asyncio.subprocess.Process, stdin: asyncio.StreamWriter, patience_s: float) -> None:
     """Close the child's input, which ends it; kill it when it does not obey. Safe on a process that has ended."""
     stdin.close()
     try:
-        async with asyncio.timeout(_STOP_S):
+        async with asyncio.timeout(patience_s):
             await process.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):

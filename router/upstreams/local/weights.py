@@ -68,7 +68,12 @@ def shipped(
             if not target.is_file() or not _is(target, sha256, folder):
                 _put_together(target, assemble)
             good = _is(target, sha256, folder)
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            where = f"in {folder}" if folder else "in the user's cache"
+            need = "about 250 MB are needed there, and XDG_CACHE_HOME names another place"
+            why = error.strerror or error
+            raise CannotStart(f"the weights of {PACKAGE} cannot be put together {where}: {why}; {need}") from error
+        except ValueError as error:
             raise CannotStart(f"the weights of {PACKAGE} cannot be put together: {error}") from error
         if not good:
             target.unlink()
