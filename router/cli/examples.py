@@ -61,6 +61,35 @@ EXAMPLES: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
         ("explain - --header x-tier:gold --json < request.json", ""),
         ("explain record.json --config next", "one exported record, decided again"),
     ),
+    "plan fit": (
+        ("plan fit --cluster four-spark-switch --model glm-5.3-flash-nvfp4", "both of the catalogue"),
+        ("plan fit --cluster my-cluster.yaml --model gpt-oss-120b --context 131072 --sequences 4", ""),
+    ),
+    "plan partition": (
+        ("plan partition --cluster two-spark-direct --models gpt-oss-120b,llama-3.1-8b-nvfp4", "every layout"),
+        (
+            "plan partition --cluster two-spark-direct --models gpt-oss-120b,llama-3.1-8b-nvfp4 --out plan.yaml",
+            "",
+        ),
+    ),
+    "plan render": (
+        ("plan render --plan plan.yaml --target systemd --out out", "what each node runs, and the gateway's files"),
+        ("plan render --plan plan.yaml --target compose --out out", ""),
+    ),
+    "plan inventory": (
+        ("plan inventory spark-1=192.168.1.11 spark-2=192.168.1.12 --out my-cluster.yaml", ""),
+        ("plan inventory --script > ask.sh", "to run by hand where there is no ssh"),
+        ("plan inventory --from answers --out my-cluster.yaml", "from what that printed, NAME@ADDRESS.txt each"),
+    ),
+    "plan doctor": (
+        ("plan doctor --plan plan.yaml", "machines over ssh, engines over HTTP"),
+        ("plan doctor --plan plan.yaml --no-machines --no-token", "no ssh, and no model is called"),
+    ),
+    "plan accuracy": (("plan accuracy", ""), ("plan accuracy --json", "")),
+    "plan simulate": (
+        ("plan simulate --scenario reference --quick", "the same requests: large, small, random, routed"),
+        ("plan simulate --scenario mine.yaml --rates low --report report.html", "a scenario of your own, as a page"),
+    ),
     "bench": (
         ("bench", "the gateway's CPU time per request beside a bare proxy's"),
         ("bench --url http://127.0.0.1:8080/v1 --direct http://127.0.0.1:8000/v1 --direct-model qwen3-8b", ""),

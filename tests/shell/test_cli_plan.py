@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from router.cli import main
+from router.cli.examples import EXAMPLES
 from router.cluster import reader
 
 CATALOG = Path(__file__).parents[2] / "deploy" / "catalog"
@@ -330,3 +332,27 @@ def test_arrivals_may_be_those_of_exported_records(catalog: Path):
     done = call("simulate", "--scenario", "reference", "--requests", 400, "--quick", "--catalog", catalog, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["arms"]["routed"]["offered_rps"] == pytest.approx(3.0)
+
+
+# --- what --help shows -----------------------------------------------------------------------------------
+
+# Of the examples of --help those that need what no test has, and the tests that run such lines.
+NEEDS = {
+    "my-cluster.yaml --model": "a cluster of the reader's own: the rest of this file",
+    "mine.yaml": "a scenario of the reader's own: the rest of this file",
+    "spark-1=": "machines: tests/survey/test_command.py",
+    "--from": "answers of machines: tests/survey/test_command.py",
+    "plan doctor": "machines: tests/survey/test_command.py",
+}
+
+
+def test_the_examples_of_help_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [line for name, lines in EXAMPLES.items() if name.startswith("plan ") for line, _ in lines]
+    mine = [line.partition(" > ")[0] for line in lines if not any(words in line for words in NEEDS)]
+    assert len(mine) >= 8
+    for line in mine:
+        done = CliRunner().invoke(main, shlex.split(line))
+        assert done.exit_code == 0, (line, done.output)
+        assert done.output, line
+    assert (tmp_path / "out" / "gateway" / "groups.yaml").exists()
