@@ -202,7 +202,7 @@ class Gateway:
                 return self._refused("the files could not be put in force; the log has the reason")
             logs.redact(config)
             if config.store != old.config.store and self.options.redis is None:
-                log.warning("`store` is another one now: that takes a restart")
+                log.warning("`store` is another one now; restart the gateway to use it")
             self.service.snapshot = new
             self.service.judging.use(new)
             self.health.use(config)
@@ -234,7 +234,9 @@ class Gateway:
         try:
             await asyncio.to_thread(history.keep, folder, config, self.snapshot.config.digest, how, time.time())
         except (OSError, ConfigError) as error:
-            log.error("history: this configuration is not kept, so `rollback` will not know it (%s)", error)
+            log.error(
+                "history: this configuration is not kept in %s, so `rollback` will not know it (%s)", folder, error
+            )
 
     async def watch(self) -> None:
         """Reload when the files change, and look at what moves by itself, until cancelled."""

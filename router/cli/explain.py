@@ -96,7 +96,9 @@ def _past(content: bytes) -> Record | None:
 
 def _of_record(config: Config, past: Record) -> Question:
     if past.signals is None:
-        raise BadRequest("this record has no signals: the request was refused before it was decided")
+        raise BadRequest(
+            "this record has no signals: its request was refused before it was decided, so there is nothing to explain"
+        )
     chosen = config.policies.get(past.policy) or policy.select(config, past.model)
     return Question(
         chosen=chosen,

@@ -44,9 +44,9 @@ def command(
 ) -> None:
     """Write a first configuration into DIRECTORY (default: policies) from what can be reached from here.
 
-    Looks for Ollama, LM Studio, llama-server, vLLM and SGLang on their usual ports and for keys of providers in the
-    environment, asks each for its models, and puts a small one and a large one into groups. No model is called. Keys
-    are never written, only the names of their variables.
+    Looks for Ollama, LM Studio, llama-server, vLLM and SGLang on their usual ports (Ollama where OLLAMA_HOST says, too;
+    others with --url) and for keys of providers in the environment, asks each for its models, and puts a small one and
+    a large one into groups. No model is called. Keys are never written, only the names of their variables.
 
     Exit code 0, 1 where nothing was written.
     """

@@ -73,7 +73,8 @@ def show(request_id: str, state: Path | None, as_json: bool) -> None:
     with _reader(state) as reader:
         found, opinions = reader.get(request_id), reader.feedback(request_id)
     if found is None:
-        raise click.ClickException(f"there is no record {request_id}; records go with retention")
+        known = "`pointsman records list` shows the newest, and older ones go with retention"
+        raise click.ClickException(f"there is no record {request_id}; {known}")
     shown = record.to_contract(found) | {"feedback": [{"score": f.score, "label": f.label} for f in opinions]}
     if as_json:
         click.echo(json.dumps(shown))

@@ -33,7 +33,7 @@ def command(digest: str, config: Path, state_dir: Path | None) -> None:
         if found.config is None:
             for mistake in found.mistakes:
                 click.echo(str(mistake))
-            raise click.ClickException(f"version {version[:12]} does not check; {config} stays as it is")
+            raise click.ClickException(f"version {version[:12]} does not check, as said above; {config} stays as it is")
         replaced = history.keep(folder, config, None, "replaced", time.time())
         if replaced == version:
             click.echo(f"{config} holds version {version[:12]} already")
@@ -42,7 +42,9 @@ def command(digest: str, config: Path, state_dir: Path | None) -> None:
     except (NotFound, ConfigError) as error:
         raise click.ClickException(error.message) from None
     except OSError as error:
-        raise click.ClickException(f"cannot write: {error.strerror}: {error.filename}") from None
+        raise click.ClickException(
+            f"cannot write {error.filename}: {error.strerror}; the same command goes on once it can"
+        ) from None
     click.echo(
         f"{config} holds version {version[:12]} again; what stood there before is version {(replaced or '')[:12]}"
     )

@@ -70,5 +70,5 @@ def _suited(of: Scenario, seed: int, which: Which) -> tuple[Scenario, Ready]:
         if best is None or borne > best[0]:
             best = (borne, one, made)
     if best is None:
-        raise Impossible(f"{of.name}: no layout holds its models")
+        raise Impossible(f"{of.name}: no layout holds its models; see `pointsman plan partition`")
     return best[1], best[2]

@@ -173,7 +173,8 @@ def _layout(of: Scenario, arm: str, models: Sequence[Model], threshold: float | 
 def _layouts(of: Scenario, arm: str, models: Sequence[Model]) -> tuple[Layout, ...]:
     found = partition.partition(of.cluster, models).layouts
     if not found:
-        raise Impossible(f"{of.name}: {', '.join(one.name for one in models)} cannot share {of.cluster.name}")
+        names = ", ".join(one.name for one in models)
+        raise Impossible(f"{of.name}: {names} cannot share {of.cluster.name}; see `pointsman plan partition`")
     if arm == "small_only":
         return tuple(replace(one, name=one.name.replace("large-", "small-", 1)) for one in found)
     return found

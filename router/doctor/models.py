@@ -72,7 +72,7 @@ def _local(about: str, deployment: Deployment) -> Finding:
             weights.require(weights.PACKAGE)
             return ok(about, "the shipped model is installed")
     except CannotStart as error:
-        return fail(about, error.message, weights.INSTALL)
+        return fail(about, error.message.partition("; ")[0], weights.INSTALL)
     return ok(about, f"{deployment.path} is read at the start")  # whether it is there, the files' review has told
 
 

@@ -166,7 +166,10 @@ class SqlRecorder:
         self._ready = False  # the file may be gone or replaced: look again before the next try
         if not self._failing:  # one line an outage, not one a try
             self._failing = True
-            log.error("records: the database does not take rows (%s); retrying", reason(error))
+            log.error(
+                "records: the database does not take rows (%s); trying again, and requests are served meanwhile",
+                reason(error),
+            )
         self._engine.dispose()
         if sql.is_corrupt(error):
             sql.move_aside(self._engine)

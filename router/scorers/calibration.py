@@ -40,5 +40,7 @@ def read(path: Path | None) -> Curve:
         raise ValueError(f"calibration: {path} is no result of `pointsman eval calibrate --json`: {error}") from error
     rises = all(a[0] <= b[0] and a[1] <= b[1] for a, b in pairwise(points))
     if not points or not rises or not all(0.0 <= y <= 1.0 for _, y in points):
-        raise ValueError(f"calibration: the curve of {path} does not rise within 0 and 1")
+        raise ValueError(
+            f"calibration: the curve of {path} does not rise within 0 and 1, as one of `pointsman eval calibrate` does"
+        )
     return Curve(tuple(p[0] for p in points), tuple(p[1] for p in points))

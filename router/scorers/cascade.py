@@ -59,7 +59,9 @@ def load(artifact: Path) -> Model:
     try:
         prompt, joint = heads.load(artifact), heads.load(artifact / JOINT)
     except OSError as error:
-        raise ValueError(f"{artifact} is not a cascade artifact: {error}") from error
+        raise ValueError(
+            f"{artifact} is not a cascade artifact, which `pointsman eval train --cascade` writes: {error}"
+        ) from error
     return Model(prompt=prompt, joint=joint, scouts=int(joint.notes["scouts"]))
 
 

@@ -307,7 +307,9 @@ def load(path: Path) -> Model:
             arrays: dict[str, Array] = {name: stored[name] for name in stored.files}
         meta = json.loads(arrays.pop("meta").tobytes())
     except (ValueError, KeyError, EOFError) as e:
-        raise Incompatible(f"{file} is not a lexical or encoder artifact: {e}") from e
+        raise Incompatible(
+            f"{file} is not a lexical or encoder artifact, which `pointsman eval train` writes: {e}"
+        ) from e
     if meta.get("version") != VERSION or meta.get("features") != feature_digest():
         raise Incompatible(f"{file} was trained with other features; rebuild it with `pointsman eval train`")
     heads: dict[str, Head] = {}

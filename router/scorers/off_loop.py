@@ -156,7 +156,7 @@ class _Thread:
         try:
             estimate = make()
         except Exception as error:  # noqa: BLE001  the seam to models: what one raises is an abstention
-            log.error("scorer %s does not load: %s: %s", name, type(error).__name__, error)
+            log.error("scorer %s does not load, so it abstains: %s: %s", name, type(error).__name__, error)
             self.failure = error
             estimate = None
         self.loaded.set()

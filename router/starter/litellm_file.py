@@ -50,6 +50,9 @@ def read(content: bytes) -> Draft:
     """The draft of a file. Raises BadRequest where it is none of LiteLLM's."""
     try:
         data: Any = yaml.safe_load(content)
+    except yaml.MarkedYAMLError as error:
+        where = "" if error.problem_mark is None else f" at line {error.problem_mark.line + 1}"
+        raise BadRequest(f"this is not valid YAML{where}: {error.problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise BadRequest(f"this is not valid YAML: {str(error).splitlines()[0]}") from None
     if not is_object(data) or not objects(data.get("model_list")):

@@ -83,7 +83,8 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
 def look(
     host: str, urls: Iterable[str] = (), environ: Mapping[str, str] = os.environ, providers: bool = True
 ) -> list[Place]:
-    """Everything that answers: on the usual ports of `host`, at `urls`, and the providers whose key is in `environ`.
+    """Everything that answers: on the usual ports of `host` and where OLLAMA_HOST says, at `urls`, and the providers
+    whose key is in `environ`.
 
     A url may end in `#NAME`, the variable that holds its key.
     """
@@ -94,7 +95,10 @@ async def _look(host: str, urls: list[str], environ: Mapping[str, str], provider
     # No proxy: the gateway calls deployments directly, so what only a proxy reaches is of no use to it.
     async with httpx.AsyncClient(trust_env=False, follow_redirects=False) as client:
         ports = [port for engine in ENGINES.values() for port in engine.ports] if host else []
-        near = [_engine(client, f"http://{host}:{port}", "", environ, named=False) for port in ports]
+        origins = [f"http://{host}:{port}" for port in ports]
+        if host and (told := environ.get("OLLAMA_HOST", "").strip()):
+            origins.append(_ollama_at(told, host))
+        near = [_engine(client, origin, "", environ, named=False) for origin in dict.fromkeys(origins)]
         named = [_engine(client, *_parted(url), environ, named=True) for url in urls]
         far = [
             _provider(client, kind, provider, name, environ)
@@ -107,6 +111,23 @@ async def _look(host: str, urls: list[str], environ: Mapping[str, str], provider
         if place is not None:
             seen.setdefault(place.base_url, place)
     return list(seen.values())
+
+
+def _ollama_at(told: str, host: str) -> str:
+    """Where OLLAMA_HOST says that Ollama is: a host, a port or both, perhaps with a scheme; Ollama reads it so too.
+
+    An address that it listens on everywhere is reached at `host`.
+    """
+    scheme, given, rest = told.rpartition("://")
+    parts = urlsplit(f"//{rest}")
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    usual = {"http": 80, "https": 443}.get(scheme, 11434) if given else 11434
+    name = parts.hostname or "127.0.0.1"
+    name = host if name in ("0.0.0.0", "::") else name  # noqa: S104
+    return f"{scheme or 'http'}://{f'[{name}]' if ':' in name else name}:{port or usual}"
 
 
 def _parted(url: str) -> tuple[str, str]:

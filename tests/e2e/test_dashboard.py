@@ -120,6 +120,21 @@ async def test_the_page_shows_live_traffic_cost_times_scores_and_what_is_remembe
         assert not await page.locator("#record").is_visible()
 
 
+async def test_the_first_minute_of_a_gateway_is_drawn_though_it_is_one_point(tmp_path: Path):
+    """Pixels of the small group's colour, #2f6bde: one value makes no line."""
+    drawn = """() => {
+      const canvas = document.querySelector("#ttft-chart canvas");
+      if (!canvas) return false;
+      const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+      for (let at = 0; at < data.length; at += 4)
+        if (data[at] === 0x2f && data[at + 1] === 0x6b && data[at + 2] === 0xde && data[at + 3] === 255) return true;
+      return false;
+    }"""
+    async with gateway(tmp_path) as rig, browser(color_scheme="light") as page:
+        await page.goto(f"{rig.admin}/")
+        await page.wait_for_function(drawn, timeout=WAIT_MS)
+
+
 async def test_a_deployment_is_drained_and_taken_back_by_keyboard_and_the_page_says_so(tmp_path: Path):
     async with gateway(tmp_path) as rig, browser() as page:
         await page.goto(f"{rig.admin}/")

@@ -27,7 +27,9 @@ from tests.support import engines
 from tests.support.engines import answering
 from tests.support.served import serving
 
-KEYS = {name for provider in places.PROVIDERS.values() for name in (*provider.variables, provider.base)} - {""}
+KEYS = {"OLLAMA_HOST"} | {
+    name for provider in places.PROVIDERS.values() for name in (*provider.variables, provider.base)
+} - {""}
 _TAKEN: list[int] = []
 
 
@@ -109,6 +111,20 @@ async def test_each_engine_is_found_on_its_usual_port_by_what_it_answers(host: s
     more = {place.kind: dict(place.more) for place in found}
     assert more["vllm"] == {"metrics_url": "/metrics", "health_url": "/health"}
     assert more["llamacpp"] == more["sglang"] == {"health_url": "/health"}
+
+
+@pytest.mark.parametrize("told", ["{host}:{port}", "http://{host}:{port}/", "0.0.0.0:{port}", " {host}:{port} "])
+async def test_ollama_is_found_where_its_own_variable_says(host: str, told: str) -> None:
+    async with ScriptedServer(answering(engines.OLLAMA), 0, host) as server:
+        environ = {"OLLAMA_HOST": told.format(host=host, port=server.port)}
+        found = await asyncio.to_thread(places.look, host, (), environ)
+    assert [(place.kind, place.base_url) for place in found] == [("ollama", f"http://{host}:{server.port}/v1")]
+
+
+async def test_ollama_on_its_usual_port_is_one_place_whatever_its_variable_says(host: str) -> None:
+    async with up(host, {11434: engines.OLLAMA}):
+        found = await asyncio.to_thread(places.look, host, (), {"OLLAMA_HOST": host})
+    assert [place.kind for place in found] == ["ollama"]
 
 
 async def test_the_files_check_and_a_request_goes_through_ones_own_models(host: str, tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ function options(box, legend, names, say, stacked, entry) {
     );
   const series = names.map((name, at) => {
     const stroke = css(`--s${colour(name)}`);
-    const made = {label: named(name), stroke, width: 2, spanGaps: true, points: {show: false}};
+    const points = {show: alone, size: 6, fill: stroke};
+    const made = {label: named(name), stroke, width: 2, spanGaps: true, points};
     if (stacked) made.fill = stroke.replace("rgb(", "rgba(").replace(")", ", .25)");
     return {...made, scale: "y", value: (_, v) => (v === null ? "–" : say(v)), at};
   });
@@ -99,6 +100,9 @@ function options(box, legend, names, say, stacked, entry) {
     },
   };
 }
+
+// One value makes no line: it is drawn as a point.
+const alone = (plot, at) => plot.data[at].filter((value) => value !== null && value !== undefined).length === 1;
 
 const lastOf = (column) => column.length - 1;
 

