@@ -6,6 +6,7 @@ a click command named `command`, and turns what the packages below return into t
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Mapping
 from importlib import import_module
@@ -55,6 +56,18 @@ class Commands(click.Group):
         above = [one.info_name or "" for one in _chain(ctx)]
         _with_examples(command, " ".join([*above, cmd_name]))
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does; a mistyped name is told with the one that it is like."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            like = difflib.get_close_matches(args[0], self.table, n=1)
+            if not like:
+                raise
+            raise click.UsageError(f"{error.message.rstrip('.')}; did you mean '{like[0]}'?", ctx) from None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names and summaries from the table: a TAB loads no command."""

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from router import explain, policy, record, scorers, signals
 from router.config import Config
 from router.decide import decide
-from router.errors import BadRequest, ConfigError
+from router.errors import BadRequest, ConfigError, UnknownModel
 from router.keys import Grant, Ring, permit
 from router.policy_files.review import load
 from router.seams import Scorer
@@ -57,6 +57,10 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], key:
     content = request_file.read()
     try:
         found = load(config)
+    except ConfigError as error:
+        click.echo(error.message, err=True)
+        raise SystemExit(2) from None
+    try:
         past = _past(content)
         question = (
             _of_record(found, past)
@@ -64,7 +68,14 @@ def command(request_file: BinaryIO, config: Path, headers: tuple[str, ...], key:
             else asyncio.run(_of_body(found, content, _headers(headers), key))
         )
         lines = [] if past is not None else list(_told_of_quotas(found, question))
-    except (ConfigError, BadRequest) as error:
+    except UnknownModel as error:
+        there = f"{config} has {', '.join(sorted({*found.models, *found.groups}))}" if key is None else f"not for {key}"
+        click.echo(f"{request_file.name}: {error.message.partition(';')[0]}; {there}", err=True)
+        raise SystemExit(2) from None
+    except BadRequest as error:
+        click.echo(f"{request_file.name}: {error.message}", err=True)
+        raise SystemExit(2) from None
+    except ConfigError as error:
         click.echo(error.message, err=True)
         raise SystemExit(2) from None
     told = explain.explain(
@@ -119,7 +130,9 @@ async def _of_body(config: Config, body: bytes, headers: Mapping[str, str], key:
     if key is not None:
         access = config.access
         if access is None or key not in access.keys:
-            raise BadRequest(f"there is no key named {key!r} in keys.yaml; `pointsman keys list` has their names")
+            raise click.BadParameter(
+                f"there is no {key!r} in keys.yaml; `pointsman keys list` has names", param_hint="--key"
+            )
         caller = replace(caller, key=key, tenant=access.keys[key].tenant)
         grant = Ring(access, config).of(caller)
         permit(grant, request.model)

@@ -72,7 +72,7 @@ def command(
     unknown: set[str] = set()
     sides = [Side(one, _changes(one, old, new, folder, unknown)) for one in (new, old) if one is not None]
     run = replay.Run(sides[0], sides[1] if old is not None else None)
-    pasts = _pasts(_lines(records_file, folder, after), after)
+    pasts = _pasts(_lines(records_file, folder, after), after, records_file or folder)
     asyncio.run(_replay(run, pasts))
     limits = replay.Limits(max_moved=max_moved, max_cost=max_cost, min_quality=min_quality)
     report = replay.Report(run, limits, list(_notes(unknown)))
@@ -159,7 +159,7 @@ def _lines(source: Path | None, folder: Path, after: float | None) -> Iterator[b
         engine.dispose()
 
 
-def _pasts(lines: Iterator[bytes], after: float | None) -> Iterator[Past]:
+def _pasts(lines: Iterator[bytes], after: float | None, source: Path) -> Iterator[Past]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -167,7 +167,7 @@ def _pasts(lines: Iterator[bytes], after: float | None) -> Iterator[Past]:
             past = replay.read(line)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise click.ClickException(
-                f"line {number} is not a record as `pointsman records export` writes it: {error}"
+                f"{source}:{number}: not a record as `pointsman records export` writes it: {error}"
             ) from None
         if after is None or past.record.time >= after:
             yield past

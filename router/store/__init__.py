@@ -71,7 +71,9 @@ def _made(kinds: Mapping[str, Callable[[str], Kind]], url: str | None, file: str
     scheme = urlsplit(url).scheme
     try:
         if scheme not in kinds:
-            raise ValueError(f"no store of kind {scheme!r}; there is {', '.join(sorted(kinds))}")
+            raise ValueError(
+                f"no store of kind {scheme!r}; there is {', '.join(sorted(kinds))}, as in redis://HOST:6379/0"
+            )
         return kinds[scheme](url)
     except ValueError as error:
         raise ConfigError([Mistake(file=file, line=1, column=1, path=path, message=str(error))]) from None

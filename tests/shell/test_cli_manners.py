@@ -64,6 +64,18 @@ def test_an_example_has_only_options_that_there_are(line: str) -> None:
             assert not (option.required and values.get(option.name or "") is None), (line, option.name)
 
 
+@pytest.mark.parametrize(("typed", "meant"), [(["sevre"], "serve"), (["plan", "partion"], "partition")])
+def test_a_mistyped_command_is_told_with_the_one_that_it_is_like(typed: list[str], meant: str) -> None:
+    ran = CliRunner().invoke(main, typed)
+    assert ran.exit_code == 2
+    assert f"No such command '{typed[-1]}'; did you mean '{meant}'?" in ran.output
+
+
+def test_a_command_that_is_like_none_is_told_alone() -> None:
+    ran = CliRunner().invoke(main, ["zzz"])
+    assert (ran.exit_code, "did you mean" in ran.output) == (2, False)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_printed_for_a_shell(shell: str) -> None:
     ran = CliRunner().invoke(main, ["completion", shell])

@@ -229,7 +229,7 @@ def test_what_is_no_record_is_told_with_its_line(tmp_path: Path, new: Path):
     source.write_bytes(source.read_bytes() + b'\n{"id": 7}\n')
     done = call(source, "--config", new)
     assert done.exit_code == 1
-    assert "line 3" in done.output
+    assert "records.jsonl:3: not a record" in done.output
 
 
 def test_no_records_and_no_configuration_are_errors_that_say_where_it_looked(tmp_path: Path, new: Path):

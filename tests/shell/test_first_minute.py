@@ -207,7 +207,13 @@ def test_ctrl_c_in_the_middle_of_the_installation_says_how_it_goes_on(tmp_path: 
     """In a session of its own, whose every process the terminal interrupts."""
     folder = with_pip(tmp_path, 'echo "downloading"; exec sleep 60')
     process = subprocess.Popen(
-        ["make", "run"], cwd=folder, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ["make", "run"],
+        cwd=folder,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # what runs the tests may ignore it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     while process.stdout.readline() != "downloading\n":
