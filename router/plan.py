@@ -7,7 +7,6 @@ that there is one retry owner and one attempt budget. Opening calls, cooldowns a
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
@@ -28,6 +27,7 @@ from router.errors import (
     UpstreamError,
     UpstreamStatus,
 )
+from router.overflow import overflows
 from router.policy import Selection, chain_of, first_groups
 from router.types import Attempt, Decision, Dialect, Load, Plan, Signals, Target
 
@@ -312,27 +312,6 @@ _BY_STATUS: dict[int, Fault] = {
 }
 _OVERFLOW_STATUSES = frozenset((400, 413, 422))
 
-# How servers say that a prompt does not fit. OpenAI, Azure, vLLM, DeepSeek, Groq: code or "maximum context length";
-# xAI: "maximum prompt length"; Anthropic: "prompt is too long", "exceed context limit"; llama.cpp: the next two;
-# SGLang: "longer than the model's context length"; vLLM: "longer than the maximum model length"; Gemini: "exceeds
-# the maximum number of tokens"; Bedrock: "Input is too long"; TGI: "`inputs` tokens + `max_new_tokens` must be";
-# Mistral: "too large for model with 32768 maximum context"; Cohere: "too many tokens: ... cannot exceed";
-# Ollama: "input length exceeds the context length"; LM Studio: "greater than the context length".
-_OVERFLOW = re.compile(
-    r"""context_length_exceeded | exceed_context_size | context_window_exceeded | string_above_max_length
-      | (?:maximum|max)\ (?:context|prompt|sequence|model)\ length
-      | (?:prompt|input|request)\ (?:is\ |was\ )?too\ (?:long|large\ for\ (?:the\ )?(?:model|context))
-      | (?:exceeds?|exceeded|larger\ than|longer\ than|greater\ than|overflows?|beyond|outside)\ (?:the\ )?
-        (?:available\ |model's\ |model\ |maximum\ |max\ |configured\ |its\ )*
-        (?:context|model\ length|sequence\ length|input\ length|number\ of\ (?:input\ )?tokens)
-      | (?:token|prompt|input)[^."]{0,60}exceeds?\ (?:the\ )?(?:max|limit|context)
-      | `?inputs`?\ (?:tokens\ \+\ `?max_new_tokens`?\ must\ be|must\ have\ less\ than)
-      | too\ many\ (?:input\ )?tokens:? | reduce\ the\ length\ of\ (?:the\ )?(?:messages|prompt|input)
-    """,
-    re.IGNORECASE | re.VERBOSE,
-)
-_READ = 8192  # bytes of an error body that are searched
-
 
 def after(plan_: Plan, attempts: Sequence[Attempt], error: PointsmanError, config: Config) -> Target | None:
     """The target to try after `error` ended the last of `attempts`, or None: the request ends with that error.
@@ -379,9 +358,3 @@ def fault_of(error: PointsmanError) -> Fault:
             return "deployment"
         case _:
             return "client" if 400 <= error.status < 499 else "other"
-
-
-def overflows(text: str | bytes) -> bool:
-    """Whether the text of an error says that the prompt did not fit the context window."""
-    words = text[:_READ].decode("utf-8", "replace") if isinstance(text, bytes) else text[:_READ]
-    return _OVERFLOW.search(words) is not None

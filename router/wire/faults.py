@@ -13,16 +13,9 @@ from msgspec import DecodeError, Struct
 from msgspec.json import decode
 
 from router.errors import ContextTooLong, PointsmanError, UpstreamStatus
+from router.overflow import overflows
 from router.wire.loose import is_object, mapping, text
 
-# How servers say that the prompt does not fit, beside OpenAI's code `context_length_exceeded`: OpenAI and vLLM,
-# Anthropic, Gemini, Bedrock, llama.cpp, SGLang, Mistral, TGI, Ollama.
-OVERFLOW = re.compile(
-    r"maximum context length|context[ _-]?(length|window|size|limit)|(prompt|input) is too long"
-    r"|too many (input )?tokens|exceeds? (the )?(maximum|available|model).{0,40}(token|context)"
-    r"|input token count.{0,40}exceeds|input length.{0,40}exceeds|`inputs` tokens",
-    re.IGNORECASE,
-)
 _RATE = re.compile(r"rate.?limit|too many requests|quota|resource.?exhausted|throttl", re.IGNORECASE)
 _BUSY = re.compile(r"overloaded|unavailable|capacity|try again later", re.IGNORECASE)
 
@@ -101,7 +94,7 @@ def read_object(found: Any, status: int = 0, *, flat: bool = False) -> Fault | N
     return Fault(
         message=words,
         status=status or _status(code, kind, words),
-        code=str(code) if code is not None else (ContextTooLong.code if OVERFLOW.search(words) else None),
+        code=str(code) if code is not None else (ContextTooLong.code if overflows(words) else None),
         param=text(inner.get("param")) or None,
         type=kind or None,
     )
@@ -113,7 +106,7 @@ def _status(code: Any, kind: str, message: str) -> int:
     if isinstance(code, str) and code.isdigit() and 400 <= int(code) < 600:
         return int(code)
     words = f"{code or ''} {kind}"
-    if "context_length" in words or OVERFLOW.search(message):
+    if "context_length" in words or overflows(message):
         return 400
     for status, name in ANTHROPIC_TYPES.items():
         if name in words and status != 503:
@@ -132,11 +125,3 @@ def raised(body: bytes) -> UpstreamStatus:
     except (DecodeError, RecursionError):
         fault = None
     return UpstreamStatus(fault.status if fault else 502, {}, body, retry_after_s=None)
-
-
-def overflow(error: PointsmanError) -> bool:
-    """Whether the upstream refused because the prompt does not fit its context window."""
-    if isinstance(error, UpstreamStatus) and error.status in (400, 413, 422):
-        fault = read(error.body, error.status)
-        return fault is not None and fault.code == ContextTooLong.code
-    return isinstance(error, ContextTooLong)

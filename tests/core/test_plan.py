@@ -27,7 +27,8 @@ from router.errors import (
     Truncated,
     UpstreamStatus,
 )
-from router.plan import COUNTED, MAX_ATTEMPTS, after, fault_of, overflows, plan, refused_as
+from router.overflow import overflows
+from router.plan import COUNTED, MAX_ATTEMPTS, after, fault_of, plan, refused_as
 from router.policy import Asked
 from router.types import Attempt, Decision, Load, Plan, Report, Signals, Target
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.errors import BadRequest, ContextTooLong, UpstreamStatus
+from router.errors import ContextTooLong, UpstreamStatus
 from router.wire import faults
 
 
@@ -34,20 +34,17 @@ def test_L13_an_overflow_is_recognised_in_every_vendors_words(message: str) -> N
     anthropic = {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
     vllm = {"object": "error", "message": message}
     for shape in (openai, anthropic, vllm, {"error": message}, {"detail": message}):
-        assert faults.overflow(status(400, shape))
+        fault = faults.read(json.dumps(shape).encode(), 400)
+        assert fault is not None
+        assert fault.code == ContextTooLong.code
     assert faults.raised(json.dumps(openai).encode()).status == 400
 
 
-def test_L13_the_code_alone_is_enough() -> None:
-    assert faults.overflow(status(400, {"error": {"message": "no", "code": "context_length_exceeded"}}))
-    assert faults.overflow(ContextTooLong("x"))
-
-
-def test_other_errors_are_no_overflow() -> None:
-    assert not faults.overflow(status(400, {"error": {"message": "`temperature` must be at most 2"}}))
-    assert not faults.overflow(status(503, {"error": {"message": "maximum context length"}}))
-    assert not faults.overflow(status(400, b"<html>maximum context length</html>"))
-    assert not faults.overflow(BadRequest("context length"))
+def test_other_errors_have_no_code_of_an_overflow() -> None:
+    for words in ("`temperature` must be at most 2", "tool name exceeds 64 characters"):
+        fault = faults.read(json.dumps({"error": {"message": words}}).encode(), 400)
+        assert fault is not None
+        assert fault.code is None
 
 
 @pytest.mark.parametrize(
