@@ -33,11 +33,12 @@ PACE_WEIGHT = 0.1  # of the newest answer in the moving mean of the time between
 class Waiting:
     """One request in a line. They compare by whose turn it is."""
 
-    __slots__ = ("key", "place")
+    __slots__ = ("key", "place", "since")
 
-    def __init__(self, key: tuple[int, float, int], place: asyncio.Future[None]) -> None:
+    def __init__(self, key: tuple[int, float, int], place: asyncio.Future[None], since: float) -> None:
         self.key = key
         self.place = place
+        self.since = since
 
     def __lt__(self, other: Waiting) -> bool:
         return self.key < other.key
@@ -68,7 +69,8 @@ class Gate:
             raise self.full(wait_s)
         key = self._key(rank, tenant)
         self._arrivals += 1
-        mine = Waiting(key, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        mine = Waiting(key, loop.create_future(), loop.time())
         if len(self.line) >= self.group.queue:
             last = self.line.pop()
             last.place.set_exception(self.full(self._expected(last.key)))
@@ -97,6 +99,8 @@ class Gate:
         expected = self._expected(key)
         if len(self.line) >= self.group.queue and (not self.line or self.line[-1].key < key):
             return expected
+        if not self.line:  # one finds out whether things go faster by now: nothing else would
+            return None
         return expected if expected > self.group.queue_wait_s else None
 
     def _key(self, rank: int, tenant: str) -> tuple[int, float, int]:
@@ -132,6 +136,8 @@ class Gate:
             first = self.line.pop(0)
             if not first.place.done():
                 self._turn = max(self._turn, first.key[1])
+                if self._pace_s is not None:  # it was in line for one that ended at least
+                    self._pace_s = min(self._pace_s, asyncio.get_running_loop().time() - first.since)
                 self.in_flight += 1
                 first.place.set_result(None)
         if not self.line:

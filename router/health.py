@@ -165,20 +165,7 @@ class Health:
         # What fails while it cools, a probe or one of many that were in flight, is the same outage: one step for all.
         failures = self._failures[deployment] = max(1, self._failures.get(deployment, 0) + (0 if cooling else 1))
         self._last_error[deployment] = str(error.status) if isinstance(error, UpstreamStatus) else error.code
-        cool_s = 0.0
-        if fault == "key":
-            cool_s = KEY_COOLDOWN_S
-        elif error.retry_after_s is not None:
-            cool_s = min(error.retry_after_s, LONGEST_RETRY_AFTER_S)
-        elif cooling:
-            return
-        elif isinstance(error, ConnectFailed):
-            cool_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8))
-        elif failures >= FAILURES_TO_COOL:
-            cool_s = min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8))
-        elif self._fails_often(deployment, now):
-            self._by_rate.add(deployment)
-            cool_s = LONGEST_COOLDOWN_S
+        cool_s = self._pause_s(deployment, fault, error, failures, now)
         if not cool_s:
             return
         if fault != "limit":
@@ -190,6 +177,25 @@ class Health:
         if deployment not in self._draining:
             self._cooling[deployment] = until
             self._panic(deployment, now)
+
+    def _pause_s(self, deployment: str, fault: Fault, error: PointsmanError, failures: int, now: float) -> float:
+        """Seconds for which it is left alone; 0 where this failure does not say that it should be."""
+        in_a_row = failures >= FAILURES_TO_COOL
+        if fault == "key" and (in_a_row or error.status != 403):  # a 403 may be for one request's words
+            return KEY_COOLDOWN_S
+        asked_s, cooling = error.retry_after_s, self._cooling.get(deployment, 0.0) > now
+        if asked_s is not None and (cooling or not in_a_row or asked_s >= FIRST_COOLDOWN_S):
+            return min(asked_s, LONGEST_RETRY_AFTER_S)
+        if cooling:
+            return 0.0
+        if isinstance(error, ConnectFailed):
+            return min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - 1, 8))
+        if in_a_row:
+            return min(LONGEST_COOLDOWN_S, FIRST_COOLDOWN_S * 2 ** min(failures - FAILURES_TO_COOL, 8))
+        if self._fails_often(deployment, now):
+            self._by_rate.add(deployment)
+            return LONGEST_COOLDOWN_S
+        return 0.0
 
     def _went(self, deployment: str, how: int) -> list[int]:
         """Count a call that went well (0) or failed (1). What is long ago counts ever less."""

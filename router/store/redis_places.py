@@ -15,8 +15,9 @@ from router.seams import Wish
 from router.store.link import Link
 
 PLACES = "pointsman:{replicas}:places:"
-# After Redis was away or emptied, until all replicas have said again what they have: they look for it once a second.
-STILL_S = 2.0
+# After Redis was away or emptied, until all replicas have said again what they have. They look for it every other
+# second where it hangs.
+STILL_S = 4.0
 
 # KEYS: which replicas are there, then what each has of one group after the other. ARGV: this replica, whether it may
 # get more than it has, then for each group its limit, and how many places this replica wants and has. Gives how many it

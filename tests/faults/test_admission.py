@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,36 @@ async def test_who_would_wait_too_long_is_turned_away_at_once_and_told_when_to_r
     for task in (*tasks, *late):
         task.cancel()
     await asyncio.gather(*tasks, *late, return_exceptions=True)
+
+
+async def test_a_line_that_was_slow_once_is_used_again_when_it_is_fast() -> None:
+    one = gate(queue=10, wait_s=0.3)
+    await one.enter(NORMAL, "")
+
+    async def slowly() -> list[BaseException | bool]:
+        """Two wait while one ends after the other, a second apart."""
+        one.group = replace(one.group, queue_wait_s=5.0)
+        tasks = [asyncio.create_task(one.enter(NORMAL, "")) for _ in range(3)]
+        for _ in range(3):
+            await asyncio.sleep(0.5)
+            one.leave()
+        one.group = replace(one.group, queue_wait_s=0.3)
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert await slowly() == [True, True, True]
+    first = asyncio.create_task(one.enter(NORMAL, ""))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await one.enter(NORMAL, "")  # as far as anybody knows, it would wait for a second
+    await asyncio.sleep(0.01)
+    one.leave()
+    assert await first
+    waiting = [asyncio.create_task(one.enter(NORMAL, "")) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    assert not any(task.done() for task in waiting), "now it is known to be fast"
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_who_waits_past_the_limit_or_leaves_gives_its_place_up() -> None:

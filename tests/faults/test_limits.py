@@ -46,6 +46,40 @@ def test_F08_an_answer_that_began_before_the_limit_does_not_end_the_pause() -> N
     assert health.load(160.5).cooling == {}
 
 
+@pytest.mark.parametrize("asked_s", [0.0, 0.001])
+def test_F08_a_deployment_that_always_asks_to_be_asked_again_at_once_is_left_alone_all_the_same(asked_s: float) -> None:
+    health = Health()
+    for step, now in enumerate((100.0, 101.0, 102.0)):
+        fail(health, limit(asked_s), now)
+        assert (health.load(now + 0.5).cooling != {}) == (step == 2)
+    fail(health, limit(asked_s), 103.5)
+    assert health.load(104.0).cooling == {"a": 105.5}, "for longer each time, as after other failures"
+    health.succeeded("a")
+    assert health.load(105.6).cooling == {}
+
+
+def test_one_403_takes_nothing_out_and_three_in_a_row_do_as_a_401_does() -> None:
+    """A provider's filter answers 403 to what stands in one request, and who writes that is a stranger."""
+    health = Health()
+    for step, now in enumerate((100.0, 101.0, 102.0)):
+        fail(health, limit(None, 403), now)
+        assert (health.load(now).cooling != {}) == (step == 2)
+    assert health.load(103.0).cooling == {"a": 132.0}
+    other = Health()
+    fail(other, limit(None, 401), 100.0)
+    assert other.load(101.0).cooling == {"a": 130.0}
+
+
+async def test_F08_a_retry_after_of_nothing_does_not_use_up_what_a_group_may_try_again(tmp_path: Path) -> None:
+    async with (
+        ScriptedServer(lambda _: status(429, {"retry-after": "0"})) as a,
+        ScriptedServer(chat("fine")) as b,
+        running(tmp_path, groups({"a": a, "b": b}, {"small": ["a", "b"], "large": ["a", "b"]})) as rig,
+    ):
+        assert {(await rig.ask()).status_code for _ in range(200)} == {200}
+        assert len(a.visits) <= 20
+
+
 def others(of: Health, now: float) -> Others:
     """What another replica hears of this one."""
     in_flight, cooling, limited = of.presence(now)

@@ -214,6 +214,42 @@ async def test_F13_without_redis_each_gateway_goes_on_with_the_places_that_it_ha
         assert most <= 4
 
 
+@pytest.mark.slow
+async def test_F14_while_redis_comes_and_goes_everybody_is_served_and_the_limit_holds(
+    tmp_path: Path, server: RedisServer
+) -> None:
+    limits = "max_in_flight: 4, queue: 40, queue_wait_s: 30"
+    async with two(tmp_path, server.url, limits, 0.05) as (one, other, a):
+        statuses: set[int] = set()
+        most = 0
+        over = asyncio.Event()
+
+        async def client(rig: Rig) -> None:
+            while not over.is_set():
+                statuses.add((await rig.ask()).status_code)
+
+        async def look() -> None:
+            nonlocal most
+            while not over.is_set():
+                most = max(most, a.in_flight)
+                await asyncio.sleep(0.002)
+
+        # One has much to do and the other little, and then the other way round: places have to move.
+        for busy, idle in ((one, other), (other, one)):
+            over.clear()
+            tasks = [asyncio.create_task(client(rig)) for rig in (*[busy] * 8, idle)] + [asyncio.create_task(look())]
+            for _ in range(2):
+                await asyncio.sleep(1.0)
+                await asyncio.to_thread(server.kill)
+                await asyncio.sleep(0.7)
+                await asyncio.to_thread(server.start)
+            await asyncio.sleep(6.0)
+            over.set()
+            await asyncio.gather(*tasks)
+        assert statuses == {200}
+        assert most <= 4
+
+
 async def test_a_gateway_that_starts_without_redis_serves(tmp_path: Path, server: RedisServer) -> None:
     server.kill()
     async with two(tmp_path, server.url, "max_in_flight: 4", 0.05) as (one, other, a):
