@@ -57,6 +57,7 @@ class Front(HttpToolsProtocol):
         self.waiting: Literal["head", "body"] | None = "head"
         self.waited_s = 0.0
         self.received = 0  # bytes of what is waited for
+        self.framing = 0  # bytes since the newest of the body: of chunks' heads and of trailers
         app = cast(object, self.app)  # pyright: ignore[reportUnknownMemberType]
         self._serves = cast(Hot, app) if hasattr(app, "hot") else None
         self._direct: Direct | None = None  # the newest that went the short way; it may still be answered
@@ -68,7 +69,12 @@ class Front(HttpToolsProtocol):
         if self.waiting is None or self.waiting != before:
             return
         self.received += len(data)
-        if before == "head" and self.received > HEAD_LIMIT and not self.transport.is_closing():
+        if before == "body":
+            if self._reading is None:  # it may be chunked
+                self.framing += len(data)
+                if self.framing > HEAD_LIMIT:  # the parser keeps trailers, and counts no chunk's extensions
+                    self.transport.close()
+        elif self.received > HEAD_LIMIT and not self.transport.is_closing():
             self.transport.write(_TOO_LARGE % (len(_TOO_LARGE_BODY), _TOO_LARGE_BODY))
             self.transport.close()
 
@@ -117,6 +123,7 @@ class Front(HttpToolsProtocol):
     def _through_asgi(self) -> None:
         """What uvicorn would have done from the request's first byte on."""
         url, headers = self.url, self.headers
+        self.framing = 0
         super().on_message_begin()
         self.url = url
         self.headers += headers
@@ -126,6 +133,7 @@ class Front(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         direct = self._reading
         if direct is None:
+            self.framing = -DIRECT_LIMIT  # what is read at once with it is no more than that
             super().on_body(body)
         else:
             direct.body = direct.body + body if direct.body else body

@@ -63,6 +63,51 @@ async def test_a_large_body_in_many_pieces_and_a_request_after_it_are_no_large_h
         assert answer.count(b"HTTP/1.1 200 OK") == 2
 
 
+CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"
+TRAILER = b"x-t: " + b"t" * 8000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "endless"),
+    [
+        (CHUNKED + b"2\r\n{}\r\n0\r\n", TRAILER),
+        (CHUNKED + b"2\r\n{}\r\n0\r\nx-t: ", b"t" * 8000),
+        (CHUNKED + b"2;", b"e" * 8000),
+        (CHUNKED, b"0" * 8000),
+    ],
+    ids=["trailers", "a trailer", "an extension", "a size"],
+)
+async def test_what_is_no_body_and_does_not_end_is_cut_off(tmp_path: Path, begin: bytes, endless: bytes) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+        writer.write(begin)
+        sent = 0
+        async with asyncio.timeout(20):
+            try:
+                while not reader.at_eof():
+                    writer.write(endless)
+                    await writer.drain()
+                    sent += len(endless)
+                    await asyncio.sleep(0.001)
+            except ConnectionError:
+                pass
+        assert sent < 5_000_000, "cut off long before that"
+        assert await _rest(reader) == b""
+        writer.close()
+        few = CHUNKED + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY) + TRAILER * 3 + b"\r\n"
+        assert b" 200 OK" in await said(rig.port, few)
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.read()
+    except ConnectionError:
+        return b""
+
+
 def connections(listener: Listener) -> list[Front]:
     return [c for c in listener.server_state.connections if isinstance(c, Front)]
 
