@@ -57,7 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         self.headers: dict[str, str] = {}
         self.chunks: list[bytes] = []
         self.buffered = 0
-        self._head_bytes = 0  # read before the head was complete
+        self._framing = 0  # bytes since the newest of the body: of the head, of chunks' heads, of trailers
         self.failure: Exception | None = None
 
     # --- asyncio.Protocol ---
@@ -70,13 +70,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.touched = True
-        if not self.head_done:
-            self._head_bytes += nbytes
+        self._framing += nbytes
         try:
             self._parser.feed_data(_view[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
-        if not self.head_done and self._head_bytes > HEAD_LIMIT + READ:
+        if self._framing > HEAD_LIMIT + READ:
             self._fail(_head_too_large())
         if self.buffered > HIGH_WATER and self._reading:
             self._reading = False
@@ -117,12 +116,13 @@ class Connection(asyncio.BufferedProtocol):
         self.status = self._parser.get_status_code()
         if self.status < 200:
             self.headers = {}
-        elif self._head_bytes > HEAD_LIMIT and sum(len(n) + len(v) for n, v in self.headers.items()) > HEAD_LIMIT:
+        elif self._framing > HEAD_LIMIT and sum(len(n) + len(v) for n, v in self.headers.items()) > HEAD_LIMIT:
             self._fail(_head_too_large())
         else:
             self.head_done = True
 
     def on_body(self, body: bytes) -> None:
+        self._framing = 0
         self.chunks.append(body)
         self.buffered += len(body)
 
@@ -172,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _head_too_large() -> BadAnswer:
-    return BadAnswer(f"the upstream's headers are larger than {HEAD_LIMIT} bytes")
+    return BadAnswer(f"the upstream's headers or trailers are larger than {HEAD_LIMIT} bytes")
 
 
 class Http1Reply:

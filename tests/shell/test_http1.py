@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,10 +34,11 @@ async def says(data: bytes) -> AsyncIterator[str]:
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(data)
-        await writer.drain()
-        await reader.read()
-        writer.close()
-        await writer.wait_closed()
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
 
     server = await asyncio.start_server(accept, "127.0.0.1", 0)
     async with server:
@@ -162,6 +164,25 @@ async def test_an_encoding_nobody_asked_for_is_a_bad_answer() -> None:
         upstream = await upstream_for(server)
         with pytest.raises(BadAnswer, match="content-encoding"):
             await upstream.open(CALL)
+        await upstream.aclose()
+
+
+ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"2\r\n{}\r\n0\r\n" + b"x-t: a\r\n" * 40_000, b"2\r\n{}\r\n0\r\nx-t: " + b"a" * 300_000, b"2;" + b"e" * 300_000],
+    ids=["trailers", "a trailer", "an extension"],
+)
+async def test_what_is_no_answer_and_does_not_end_is_refused(endless: bytes) -> None:
+    async with says(ANSWER + endless) as url:
+        upstream = OpenAIUpstream(Deployment(name="a", upstream="openai", base_url=url))
+        await upstream.start()
+        with pytest.raises(BadAnswer, match="trailers"):
+            await read_all(await upstream.open(CALL))
+        await asyncio.sleep(0)  # what is aborted is lost one turn later
+        assert connections(upstream) == 0
         await upstream.aclose()
 
 
