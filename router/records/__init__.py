@@ -6,7 +6,8 @@ import logging
 from pathlib import Path
 
 from router import state
-from router.records.reader import Filter, SqlReader, instant
+from router.records.newest import Filter
+from router.records.reader import SqlReader, instant
 from router.records.recorder import SqlRecorder
 from router.records.retention import Retention
 from router.records.sql import Feedback, open_engine

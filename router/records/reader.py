@@ -12,33 +12,18 @@ from math import isfinite
 from typing import Any
 
 import msgspec
-from msgspec import Struct
-from sqlalchemy import ColumnElement, Connection, Engine, select, tuple_
+from sqlalchemy import Connection, Engine, select, tuple_
 
 from router import record
 from router.errors import Overloaded
 from router.quality.estimates import Sample
 from router.records import summary
+from router.records.newest import Filter, newest
 from router.records.schema import feedback, records, samples
 from router.records.sql import ERRORS, Feedback
 from router.types import Record
 
 _CHUNK = 1_000
-
-
-class Filter(Struct, frozen=True, kw_only=True):
-    """Which records; None does not restrict. `since` is Unix seconds, inclusive."""
-
-    since: float | None = None
-    policy: str | None = None
-    route: str | None = None
-    group: str | None = None
-    deployment: str | None = None
-    outcome: str | None = None
-    tenant: str | None = None
-
-
-_EQUAL = ("policy", "route", "group", "deployment", "outcome", "tenant")
 
 
 class SqlReader:
@@ -49,12 +34,9 @@ class SqlReader:
 
     def recent(self, limit: int = 50, where: Filter | None = None) -> list[Record]:
         """The newest records that pass the filter, newest first."""
-        # First from the index alone, whatever the filter; then a row for each record that is shown.
-        query = select(records.c.id).order_by(records.c.time.desc(), records.c.id.desc()).limit(limit)
-        query = query.where(*_conditions(where if where is not None else Filter()))
         whole = select(records.c.record).order_by(records.c.time.desc(), records.c.id.desc())
         with self._connection() as connection:
-            ids = connection.scalars(query).all()
+            ids = newest(connection, limit, where if where is not None else Filter())
             return [record.decode(line) for line in connection.scalars(whole.where(records.c.id.in_(ids)))]
 
     def summary(self, now: float, window_s: float) -> dict[str, Any]:
@@ -78,7 +60,7 @@ class SqlReader:
             after = query.where(tuple_(records.c.time, records.c.id) > tuple_(*key)).limit(_CHUNK)
             with self._connection() as connection:
                 rows = connection.execute(after).all()
-                given = _newest(connection, [row.id for row in rows])
+                given = _feedback(connection, [row.id for row in rows])
             for _, identity, line in rows:
                 yield line if identity not in given else f'{line[:-1]},"feedback":{given[identity]}}}'
             if len(rows) < _CHUNK:
@@ -123,13 +105,7 @@ class SqlReader:
             raise Overloaded("the records database does not answer", retry_after_s=5.0) from error
 
 
-def _conditions(where: Filter) -> list[ColumnElement[bool]]:
-    wanted = [(name, getattr(where, name)) for name in _EQUAL]
-    found = [records.c[name] == value for name, value in wanted if value is not None]
-    return found if where.since is None else [*found, records.c.time >= where.since]
-
-
-def _newest(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
+def _feedback(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
     """The newest feedback on each request that has any, whoever gave it, as JSON."""
     query = select(feedback).where(feedback.c.request_id.in_(ids)).order_by(feedback.c.time)
     rows = connection.execute(query).all()

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from sqlalchemy import text
 
-from router.records import Feedback, Retention, SqlRecorder, open_engine
+from router.records import Feedback, Filter, Retention, SqlRecorder, open_engine
+from router.records.newest import newest
 from router.types import Attempt, Decision, Record, Signals, Timing, Usage
 from tests.support.first_schema import FIRST
 
@@ -171,6 +173,22 @@ def test_a_database_of_the_first_version_is_brought_up_to_date(empty: Server):
     assert [r.id for r in recorders[0].reader.recent()] == ["r000002", "r000001", "r000000"]
     for recorder in recorders:
         recorder.close()
+
+
+def test_a_filter_that_few_records_pass_finds_them_through_the_sums(empty: Server):
+    recorder = begin(empty)
+    for number in range(600):
+        one = decided(number * 60)
+        recorder.write(replace(one, outcome="timeout") if number in (7, 300, 599) else one)
+    assert recorder.flush()
+    recorder.close()
+    engine = open_engine(empty.url)
+    with engine.connect() as connection:
+        for near in (10, 400, 20_000):
+            assert newest(connection, 25, Filter(outcome="timeout"), near) == {"r000420", "r018000", "r035940"}
+            assert newest(connection, 2, Filter(outcome="timeout"), near) == {"r018000", "r035940"}
+            assert newest(connection, 25, Filter(deployment="nowhere"), near) == set()
+    engine.dispose()
 
 
 def test_feedback_is_upserted(empty: Server):
