@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from router import admin
 from router.serving import bind, listener
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import chat_stream
-from tests.support.rig import POLICY, Rig, running
+from router.upstreams.scripts import Seen, Step, chat, chat_stream
+from tests.shell.test_judging import wants
+from tests.support.rig import POLICY, Rig, groups, running
 
 playwright = pytest.importorskip("playwright.async_api", reason="the extra `checks` is not installed")
 CHROMIUM = shutil.which("chromium")
@@ -135,6 +137,77 @@ async def test_the_first_minute_of_a_gateway_is_drawn_though_it_is_one_point(tmp
         await page.wait_for_function(drawn, timeout=WAIT_MS)
 
 
+@asynccontextmanager
+async def judged(folder: Path) -> AsyncIterator[Rig]:
+    """A gateway of which every answer is judged: the small group is wrong on every third question."""
+
+    def answers(wrong: bool) -> Callable[[Seen], Sequence[Step]]:
+        def script(seen: Seen) -> Sequence[Step]:
+            number = int(seen.json()["messages"][-1]["content"].split()[-1])
+            return chat(f"wrong {EVIL}" if wrong and number % 3 == 0 else "right")(seen)
+
+        return script
+
+    async with (
+        ScriptedServer(answers(True)) as small,
+        ScriptedServer(answers(False)) as large,
+        ScriptedServer(wants("right")) as judge,
+    ):
+        members = {"small": ["small-a"], "large": ["large-a"], "judge": ["judge-a"]}
+        files = groups({"small-a": small, "large-a": large, "judge-a": judge}, members)
+        more = "judge: {share: 1.0, group: judge, budget_per_day: 40}\ntarget: {quality_loss: {at_most: 0.02}}\n"
+        async with running(folder, files, POLICY + more) as rig:
+            for number in range(60):
+                await rig.ask(f"question {number}", score=0.9 if number % 5 == 0 else 0.1)
+                for _ in range(100):
+                    if len(rig.gateway.judging.ledger.of("default")) >= min(number + 1, 40):
+                        break
+                    await asyncio.sleep(0.02)
+            yield rig
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+async def test_quality_how_far_its_judging_has_come_and_alarms_are_shown(tmp_path: Path, width: int, scheme: str):
+    async with judged(tmp_path) as rig, browser(color_scheme=scheme) as page:
+        await page.set_viewport_size({"width": width, "height": 844})
+        await page.goto(f"{rig.admin}/")
+        await playwright.expect(page.locator("#alarms-none")).to_be_visible(timeout=WAIT_MS)
+        await shows(page, "#estimates-table", "all requests")
+        seen = (await quality(rig))["policies"][0]["estimates"][0]["to_large"]
+        assert seen["difference"] < -0.1
+        told = "{difference:+.3f} ({low:+.3f} to {high:+.3f})".format(**seen)
+        await shows(page, "#estimates-table", told)
+        await shows(page, "#estimates-table", "-0.02")
+        await shows(page, "#estimates-table", f"{seen['needed']:,} for ±0.02")
+        await shows(page, "#judging-table", "40 of 40")
+        await shows(page, "#judging-table", "20 past the budget")
+        await shows(page, "#judging-table", "no calibration")
+        assert await page.locator("#judging-table meter").get_attribute("aria-label") is not None
+
+        rig.gateway.judging.alarms.served({"small-a": 3})
+        await shows(page, "#alarm-chip", "1 alarm")
+        await shows(page, "#alarms-table", "Another model answers")
+        await shows(page, "#alarms-table", "small-a")
+        await page.locator("#alarm-chip").focus()
+        await page.keyboard.press("Enter")
+        await playwright.expect(page.locator("#alarms-title")).to_be_in_viewport(timeout=WAIT_MS)
+        assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        for selector in ("#alarms-table tbody th", "#judging-table tbody th", "#estimates-table tbody th"):
+            assert contrast(*await page.locator(selector).first.evaluate(COLOURS)) > 4.5
+        rig.gateway.judging.alarms.served({"small-a": 3})
+        await playwright.expect(page.locator("#alarms-none")).to_be_visible(timeout=WAIT_MS)
+        assert not await page.locator("#alarm-chip").is_visible()
+
+
+async def quality(rig: Rig) -> Any:
+    async with httpx.AsyncClient(timeout=30) as client:
+        return (await client.get(f"{rig.admin}/admin/quality")).json()
+
+
+# An element's own colour, on that of its card.
+COLOURS = """(one) => [getComputedStyle(one).color, getComputedStyle(one.closest(".card")).backgroundColor]"""
+
+
 async def test_a_deployment_is_drained_and_taken_back_by_keyboard_and_the_page_says_so(tmp_path: Path):
     async with gateway(tmp_path) as rig, browser() as page:
         await page.goto(f"{rig.admin}/")
@@ -208,6 +281,7 @@ async def test_with_a_token_the_page_asks_for_it_and_keeps_it_for_the_tab(tmp_pa
             await shows(page, "#state", "serving")
             assert not await page.locator("#sign-in").is_visible()
             assert await page.evaluate("() => [Object.values(localStorage).join(), document.cookie]") == ["", ""]
+            await page.goto("about:blank")  # a page that goes on asking would complain of a port that is closed
         finally:
             guarded.should_exit = True
             await serving

@@ -4,10 +4,12 @@ import {byId, clock, make, table} from "./dom.js";
 const charts = new Map(); // by id: the plot and what it was made for
 const groups = []; // in the order they were first seen: a group keeps its colour
 
-export function colour(group) {
+function place(group) {
   if (!groups.includes(group)) groups.push(group);
-  return groups.indexOf(group) % 6;
+  return groups.indexOf(group);
 }
+
+export const colour = (group) => place(group) % 6;
 
 export const key = (group) => make("span", null, `key s${colour(group)}`);
 
@@ -26,7 +28,8 @@ export const named = (group) => group || "none";
 /** lines: {group: [number or null, ...]}; `stacked` fills them one upon the other; `say` writes a value. */
 export function lines(id, times, series, say, {stacked = false} = {}) {
   const box = byId(id),
-    names = Object.keys(series).filter((name) => series[name].some((v) => v !== null && v !== 0));
+    some = Object.keys(series).filter((name) => series[name].some((v) => v !== null && v !== 0)),
+    names = some.sort((one, other) => place(one) - place(other));
   describe(id, box, times, series, names, say);
   if (!names.length || !window.uPlot) {
     charts.get(id)?.plot.destroy();

@@ -21,7 +21,8 @@ export function draw(tag, attributes, text) {
 
 export const number = (n) => n.toLocaleString("en");
 export const compact = (n) => n.toLocaleString("en", {notation: "compact", maximumFractionDigits: 1});
-export const rate = (n) => (n >= 100 ? Math.round(n).toLocaleString("en") : n >= 10 ? n.toFixed(1) : n.toFixed(2));
+export const rate = (n) =>
+  n === 0 ? "0" : n >= 100 ? Math.round(n).toLocaleString("en") : n >= 10 ? n.toFixed(1) : n.toFixed(2);
 export const share = (part, whole) => (whole ? ((100 * part) / whole).toFixed(1) + "%" : "–");
 export function dollars(n) {
   const size = Math.abs(n);
@@ -36,6 +37,7 @@ export function dollars(n) {
 }
 export function seconds(s) {
   if (s === null || s === undefined) return "–";
+  if (s === 0) return "0";
   if (s < 0.001) return (s * 1e6).toFixed(0) + " µs";
   if (s < 0.01) return (s * 1e3).toFixed(1) + " ms";
   return s < 1 ? (s * 1e3).toFixed(0) + " ms" : s < 100 ? s.toFixed(1) + " s" : s.toFixed(0) + " s";
@@ -45,7 +47,10 @@ export const clock = (unix) =>
 
 // --- tables: rows that stay keep their elements, so that focus and selection survive a refresh ---
 
-/** columns: [name, class of numbers ("n") or ""]; rows: {key, cells}, a cell being text, [text, class] or a Node. */
+/**
+ * columns: [name, class]: "n" for numbers, "w" for what has a line of its own on a phone, or "";
+ * rows: {key, cells}, a cell being text, [text, class] or a Node.
+ */
 export function table(of, columns, rows, empty) {
   if (!of.tHead) {
     const head = of.createTHead().insertRow();
@@ -94,6 +99,14 @@ function place(row, cell, index, columns, wide) {
   const [text, own] = Array.isArray(cell) ? cell : [cell, ""];
   td.className = [kind, own].filter(Boolean).join(" ");
   if (td.textContent !== String(text)) td.textContent = text;
+}
+
+export function withMeter(made, value, label) {
+  const meter = make("meter");
+  Object.assign(meter, {min: 0, max: 1, high: 0.9, value: Math.min(1, value)});
+  meter.setAttribute("aria-label", label);
+  made.append(meter);
+  return made;
 }
 
 // --- the gateway ---

@@ -1,6 +1,6 @@
-// Deployments with their switches; the configuration in force, thresholds that move, canaries, and quality.
-import {ask, byId, draw, make, number, rate, seconds, share, table} from "./dom.js";
-import {key} from "./charts.js";
+// Deployments with their switches; the configuration in force, thresholds that move, and canaries.
+import {ask, byId, make, number, rate, seconds, share, table, withMeter} from "./dom.js";
+import {colour, key} from "./charts.js";
 
 let speeds = new Map(); // by deployment, from the records: tokens a second and times
 
@@ -43,14 +43,6 @@ function drainButton(d, tell) {
 function load(d) {
   const made = make("span", d.max_in_flight ? `${d.in_flight} of ${d.max_in_flight}` : String(d.in_flight));
   return d.max_in_flight ? withMeter(made, d.in_flight / d.max_in_flight, `${d.name}: share of places taken`) : made;
-}
-
-function withMeter(made, value, label) {
-  const meter = make("meter");
-  Object.assign(meter, {min: 0, max: 1, high: 0.9, value: Math.min(1, value)});
-  meter.setAttribute("aria-label", label);
-  made.append(meter);
-  return made;
 }
 
 function named2(first, under) {
@@ -124,6 +116,7 @@ function fact(list, name, value, kind) {
 }
 
 export function showConfig(config) {
+  config.groups.forEach(colour); // in the order in which they are written, whichever answers first
   const hours = (Date.now() / 1000 - config.started) / 3600,
     state = byId("state");
   const up = hours < 1 ? `${Math.round(hours * 60)} min` : `${hours.toFixed(1)} h`;
@@ -151,9 +144,6 @@ export function showConfig(config) {
     `${config.workers.length} here, ${config.replicas.length} that share the store` +
       (others.length > 1 ? `, with configurations ${others.join(", ")}` : ""),
   );
-  allowed = Object.fromEntries(
-    Object.entries(config.policies).map(([name, of]) => [name, of.quality_loss === null ? null : -of.quality_loss]),
-  );
   thresholds(config.thresholds);
   canaries(config.canaries);
 }
@@ -169,7 +159,7 @@ function thresholds(of) {
       ["bounds", "n"],
       ["moves", "n"],
       ["state", ""],
-      ["why", ""],
+      ["why", "w"],
     ],
     of.map((t) => ({
       key: `${t.policy}/${t.route}`,
@@ -187,14 +177,27 @@ function thresholds(of) {
   );
 }
 
+const points = (value) => `${(100 * value).toFixed(1)}%`;
+const MEASURES = {
+  error_rate: ["errors", points],
+  ttft_p95: ["first token, p95", (value) => (value < 0 ? "-" : "") + seconds(Math.abs(value))],
+  quality_difference: ["feedback", (value) => value.toFixed(3)],
+};
+
 function canaries(of) {
   byId("canaries").hidden = !of.length;
   const kinds = {promoted: "good", rolled_back: "bad"};
-  const three = (value) => value.toPrecision(3);
-  const worse = (c) =>
-    c.worse === null
-      ? `${c.measure}: not enough yet`
-      : `${c.measure}: ${three(c.worse)} worse (${three(c.low)} to ${three(c.high)}), limit ${c.limit}`;
+  const worse = (c) => {
+    const [name, say] = MEASURES[c.measure] ?? [c.measure, (value) => value.toPrecision(3)];
+    return c.worse === null
+      ? `${name}: not enough yet`
+      : `${name}: ${say(c.worse)} worse (${say(c.low)} to ${say(c.high)}), limit ${say(c.limit)}`;
+  };
+  const compared = (c) => {
+    const made = make("span");
+    made.append(...c.comparisons.map((one) => make("span", worse(one), "sub")));
+    return made;
+  };
   table(
     byId("canaries-table"),
     [
@@ -203,8 +206,8 @@ function canaries(of) {
       ["state", ""],
       ["share", "n"],
       ["requests", "n"],
-      ["compared", ""],
-      ["why", ""],
+      ["compared", "w"],
+      ["why", "w"],
     ],
     of.map((c) => ({
       key: `${c.policy}/${c.tried}`,
@@ -214,82 +217,10 @@ function canaries(of) {
         [c.state.replace("_", " "), kinds[c.state] ?? ""],
         share(c.share, 1),
         `${number(c.requests)} of ${number(c.until)}`,
-        [c.comparisons.map(worse).join("; "), "soft"],
+        compared(c),
         [c.reason, "soft"],
       ],
     })),
     "",
   );
-}
-
-// --- quality ---
-
-let allowed = {}; // by policy: the loss that its target allows, negative as a difference is
-
-export function showQuality(data) {
-  const rows = data.policies.flatMap((policy) =>
-    policy.estimates
-      .filter((one) => one.n)
-      .map((one) => ({
-        policy: policy.policy,
-        route: one.route,
-        domain: one.domain,
-        samples: one.n,
-        ...one.to_large,
-        target: allowed[policy.policy] ?? null,
-      })),
-  );
-  const body = byId("quality-body");
-  if (!rows.length) {
-    body.replaceChildren(make("p", data.note ?? "No judged samples yet.", "empty"));
-    return;
-  }
-  body.replaceChildren(...rows.map(interval));
-  body.append(
-    make(
-      "p",
-      "Mean over all requests against always asking the large group; the intervals hold at every look.",
-      "soft",
-    ),
-  );
-}
-
-function interval(one) {
-  const wide = 520,
-    low = one.low ?? one.difference,
-    high = one.high ?? one.difference,
-    target = one.target ?? null;
-  const least = Math.min(low, target ?? 0, 0) - 0.03,
-    most = Math.max(high, target ?? 0, 0) + 0.03;
-  const x = (value) => ((value - least) / (most - least)) * wide;
-  const name = [one.policy, one.route, one.domain].filter(Boolean).join(" / "),
-    signed = (v) => (v > 0 ? "+" : "") + v.toFixed(3);
-  const figure = make("figure");
-  const count = number(one.samples ?? 0);
-  const needed = one.needed ? `; ${number(one.needed)} more for the precision wanted` : "";
-  figure.append(
-    make(
-      "figcaption",
-      `${name}: ${signed(one.difference)} (${signed(low)} to ${signed(high)}), ${count} samples${needed}`,
-    ),
-  );
-  const svg = draw("svg", {
-    viewBox: `0 0 ${wide} 52`,
-    class: "drawing",
-    role: "img",
-    "aria-label": `${name}: quality difference ${signed(one.difference)}, interval ${signed(low)} to ${signed(high)}`,
-  });
-  svg.append(
-    draw("line", {x1: x(0), x2: x(0), y1: 4, y2: 34, class: "axis"}),
-    draw("text", {x: x(0), y: 47, "text-anchor": "middle"}, "0"),
-    draw("line", {x1: x(low), x2: x(high), y1: 20, y2: 20, class: "span"}),
-    draw("circle", {cx: x(one.difference), cy: 20, r: 5, class: "dot"}),
-  );
-  if (target !== null)
-    svg.append(
-      draw("line", {x1: x(target), x2: x(target), y1: 4, y2: 34, class: "target"}),
-      draw("text", {x: x(target), y: 47, "text-anchor": "middle"}, `allowed ${target}`),
-    );
-  figure.append(svg);
-  return figure;
 }

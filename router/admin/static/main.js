@@ -1,7 +1,8 @@
 // The page's clock: asks the gateway again and again while somebody looks, and hands the answers to who shows them.
 import {ask, byId} from "./dom.js";
 import {redraw} from "./charts.js";
-import {noteSpeeds, showConfig, showGroups, showQuality} from "./fleet.js";
+import {noteSpeeds, showConfig, showGroups} from "./fleet.js";
+import {noteTargets, showQuality} from "./quality.js";
 import {fillFilter, query, showRecords} from "./requests.js";
 import {showSummary} from "./traffic.js";
 import {fillModels, fillPolicies} from "./tryit.js";
@@ -45,6 +46,7 @@ async function refresh() {
   await read("admin/config", (data) => {
     config = data;
     showConfig(data);
+    noteTargets(data);
   });
   if (config?.draining) faults.push("this gateway is draining");
   if (config && !config.reload_ok) faults.push(`the last change of the files was refused: ${config.reload_error}`);

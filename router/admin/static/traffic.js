@@ -171,7 +171,7 @@ function histogram(one, thresholds, open) {
   const past = one.buckets.reduce((sum, count, at) => sum + ((at + 0.5) / one.buckets.length >= cut ? count : 0), 0);
   const figure = make("figure");
   figure.append(
-    make("figcaption", `${one.scorer}: ${number(all)} scores, about ${share(past, all)} at or above the threshold`),
+    make("figcaption", `${one.scorer}: ${number(all)} scores, about ${share(past, all)} at or above ${marks.length > 1 ? "the lowest" : "the"} threshold`),
   );
   const cuts = marks.map((m) => `threshold of ${m.policy}/${m.route} ${m.at.toFixed(3)}`);
   const svg = draw("svg", {
@@ -183,7 +183,7 @@ function histogram(one, thresholds, open) {
   const step = WIDE / one.buckets.length,
     most = Math.max(1, ...one.buckets);
   one.buckets.forEach((count, at) => {
-    const tall = count ? Math.max(2, ((LOW - 18) * count) / most) : 0,
+    const tall = count ? Math.max(2, ((LOW - 20) * count) / most) : 0,
       middle = (at + 0.5) / one.buckets.length;
     svg.append(
       draw("rect", {
@@ -211,17 +211,18 @@ function histogram(one, thresholds, open) {
     );
   }
   marks.forEach((mark, at) => {
-    const x = mark.at * WIDE,
-      end = mark.at > 0.6;
-    svg.append(
-      draw("line", {x1: x, x2: x, y1: 4, y2: LOW, class: "mark"}),
-      draw(
-        "text",
-        {x: x + (end ? -6 : 6), y: 14 + 13 * (at % 3), class: "strong", "text-anchor": end ? "end" : "start"},
-        `${mark.policy} / ${mark.route} ${mark.at.toFixed(3)}`,
-      ),
-    );
+    const x = mark.at * WIDE;
+    svg.append(draw("line", {x1: x, x2: x, y1: 14, y2: LOW, class: "mark"}));
+    svg.append(draw("text", {x, y: 11, class: "strong", "text-anchor": "middle"}, letter(marks, at)));
   });
+  const legend = make("div", null, "legend");
+  legend.append(
+    ...marks.map((mark, at) => {
+      const item = make("span", `${letter(marks, at)} ${mark.policy} / ${mark.route} `.trimStart());
+      item.append(make("b", mark.at.toFixed(3)));
+      return item;
+    }),
+  );
   const details = make("details"),
     behind = make("table");
   details.dataset.scorer = one.scorer;
@@ -242,6 +243,9 @@ function histogram(one, thresholds, open) {
     })),
     "",
   );
-  figure.append(svg, details);
+  figure.append(svg, legend, details);
   return figure;
 }
+
+/** Of a threshold, where there are several. */
+const letter = (marks, at) => (marks.length > 1 ? String.fromCharCode(65 + at) : "");
