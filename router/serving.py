@@ -60,6 +60,8 @@ class Options(Struct, frozen=True, kw_only=True):
     state: Path | None = None
     redis: str | None = None
     otlp: str | None = None  # where traces go; None: where the environment says, if it does
+    records_days: float | None = 30.0  # how long records stay, and how much they take; None: for ever, without limit
+    records_gib: float | None = 1.0
     open_to_everyone: bool = False  # without keys, on an address that others reach
     drain_s: float = DRAIN_S
     pre_stop_s: float = PRE_STOP_S
@@ -115,7 +117,9 @@ class Gateway:
         self.metrics = Metrics(config)
         sessions = store.build(given, file="serve", path="--redis") if given else store.build(config.store)
         folder = state.folder(self.options.state)
-        self.recorder = records.open_recorder(folder)
+        self.recorder = records.open_recorder(
+            folder, records.limits(self.options.records_days, self.options.records_gib)
+        )
         snapshot = await snapshots.build(config, None)
         self.changes = Changes(state.changes_file(folder))
         self.steering = Steering(self.metrics, self.changes)

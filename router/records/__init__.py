@@ -9,10 +9,20 @@ from router import state
 from router.records.newest import Filter
 from router.records.reader import SqlReader, instant
 from router.records.recorder import SqlRecorder
-from router.records.retention import Retention
+from router.records.retention import Retention, limits
 from router.records.sql import Feedback, open_engine
 
-__all__ = ["Feedback", "Filter", "Retention", "SqlReader", "SqlRecorder", "instant", "open_engine", "open_recorder"]
+__all__ = [
+    "Feedback",
+    "Filter",
+    "Retention",
+    "SqlReader",
+    "SqlRecorder",
+    "instant",
+    "limits",
+    "open_engine",
+    "open_recorder",
+]
 
 log = logging.getLogger(__name__)
 

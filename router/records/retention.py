@@ -26,6 +26,14 @@ class Retention(Struct, frozen=True, kw_only=True):
     sums_s: tuple[float, ...] = (3_600.0, 86_400.0, 2 * 86_400.0, 7 * 86_400.0, 400 * 86_400.0)
 
 
+def limits(days: float | None, gib: float | None) -> Retention:
+    """Retention as operators give it."""
+    return Retention(
+        max_age_s=days * 86_400.0 if days is not None else None,
+        max_bytes=int(gib * (1 << 30)) if gib is not None else None,
+    )
+
+
 class Sweep:
     """Deletes what is past the limits. Not for use by two threads at once."""
 

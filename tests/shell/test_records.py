@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sqlite3
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,9 @@ import pytest
 
 from router import record
 from router.errors import Overloaded
-from router.records import Feedback, Filter, Retention, SqlReader, SqlRecorder, open_engine
+from router.records import Feedback, Filter, Retention, SqlReader, SqlRecorder, limits, open_engine
 from router.types import Attempt, Decision, Record, Score, Signals, Timing, Usage
+from tests.support.rig import groups, running
 
 
 def begin(path: Path, **given: Any) -> SqlRecorder:
@@ -284,6 +287,25 @@ def test_the_oldest_records_go_until_the_size_is_under_the_limit_and_the_file_sh
     assert 0 < len(kept) < 1500
     assert kept[-1] == "r002999"
     assert path.stat().st_size < 2_200_000
+
+
+@pytest.mark.parametrize(("days", "stay"), [(30.0, False), (None, True)])
+async def test_a_gateway_keeps_records_as_long_as_it_is_told(tmp_path: Path, days: float | None, stay: bool):
+    path = tmp_path / "state" / "records.sqlite3"
+    path.parent.mkdir()
+    before = SqlRecorder(f"sqlite:///{path}", retention=limits(None, None))
+    for number in range(3):
+        before.write(make(number, time=time.time() - 31 * 86_400))
+    before.close()
+    files = groups({"s": "http://127.0.0.1:9/v1"}, {"small": ["s"], "large": ["s"]})
+    async with running(tmp_path, files, records_days=days) as rig:
+        assert await asyncio.to_thread(rig.gateway.recorder.flush)
+    assert bool(SqlReader(open_engine(f"sqlite:///{path}")).recent()) == stay
+
+
+def test_limits_are_given_in_days_and_gib():
+    assert limits(2.0, 0.5) == Retention(max_age_s=172_800.0, max_bytes=1 << 29)
+    assert limits(None, None) == Retention(max_age_s=None, max_bytes=None)
 
 
 def test_nothing_goes_while_the_limits_hold(path: Path):
