@@ -187,12 +187,13 @@ def _requests(answers: list[Any]) -> Any:
 
 def _quality(answers: list[Any]) -> Any:
     """Samples are shared through the records database: whoever has heard of most knows best. What each worker has
-    drawn, dropped and paid is added."""
+    drawn, dropped and paid is added; the day's budget is everybody's."""
     shown = json.loads(json.dumps(max(answers, key=lambda answer: answer["samples"])))
     for policy in shown["policies"]:
         each = [p["sampling"] for a in answers for p in a["policies"] if p["policy"] == policy["policy"]]
         whole = policy["sampling"]
-        for name in ("today", "might", "judged", "cost"):
+        whole["today"] = max(one["today"] for one in each)
+        for name in ("might", "judged", "cost"):
             whole[name] = sum(one[name] for one in each)
         whole["dropped"] = {why: sum(one["dropped"][why] for one in each) for why in whole["dropped"]}
     alarms = {(one["kind"], one["of"]): one for answer in answers for one in answer["alarms"]}

@@ -183,7 +183,7 @@ def _judged(state: AdminState, found: Found) -> dict[str, Any]:
         "sampling": {
             "share": judge.share if judge is not None else None,
             "budget_per_day": judge.budget_per_day if judge is not None else None,
-            "today": count.today,
+            "today": count.spent,
             "might": count.might,
             "judged": count.judged,
             "dropped": {why: count.dropped[why] for why in DROPPED},

@@ -72,7 +72,15 @@ class Count:
         self.dropped: Counter[Dropped] = Counter()
         self.cost = 0.0  # US dollars
         self.day = -1
-        self.today = 0
+        self.today = 0  # chosen today, by this process
+        self.own = 0  # of these, judged
+        self.heard = 0  # of these, chosen before others were last heard of
+        self.elsewhere = 0  # judged today by others that share the records, or before a restart, when last heard of
+
+    @property
+    def spent(self) -> int:
+        """Of today's budget, by everybody as far as it is known."""
+        return self.elsewhere + self.today
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -230,15 +238,21 @@ class Judging:
         return sums[1] / sums[0]
 
     def _within_budget(self, count: Count, policy: str, judge: Judge) -> bool:
-        now = self._clock()
-        day = int(now // DAY_S)
+        """What the day's budget has left, those asked that share it, goes to all workers in equal parts until others
+        are heard of again."""
+        day = int(self._clock() // DAY_S)
         if day != count.day:
-            count.day = day
-            count.today = self.ledger.since(policy, day * DAY_S) // self._workers
-        if count.today >= max(1, judge.budget_per_day // self._workers):
+            count.day, count.today, count.own = day, 0, 0
+            self._hear_of_others(policy, count)
+        left = judge.budget_per_day - count.elsewhere - count.heard
+        if count.today - count.heard >= -(-left // self._workers):
             return False
         count.today += 1
         return True
+
+    def _hear_of_others(self, policy: str, count: Count) -> None:
+        count.elsewhere = max(0, self.ledger.since(policy, count.day * DAY_S) - count.own)
+        count.heard = count.today
 
     def _drop(self, policy: str, why: Dropped) -> None:
         count = self._counts.get(policy)
@@ -320,6 +334,7 @@ class Judging:
         count = self._counts.get(sample.policy)
         if count is not None:
             count.judged += 1
+            count.own += 1
             count.cost += sample.cost or 0.0
         if sample.cost is not None:
             self._metrics.judging_cost(sample.policy, sample.cost)
@@ -365,6 +380,8 @@ class Judging:
         try:
             for sample in await asyncio.to_thread(self._reader.samples, since):
                 self.ledger.add(sample)
+            for policy, count in self._counts.items():
+                self._hear_of_others(policy, count)
             since = max(0.0, self.ledger.heard - 10 * HEAR_S)
             for said, on in await asyncio.to_thread(self._reader.opinions, since):
                 self.opinion(said, on)

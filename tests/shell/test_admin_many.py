@@ -110,6 +110,6 @@ def test_samples_of_workers_are_told_once_and_what_each_has_drawn_is_added() -> 
     shown = JOINED["/admin/quality"]([answer(5, 2, ["p"]), answer(7, 3, ["p", "q"])])
     assert (shown["samples"], shown["policies"][0]["estimates"]) == (7, [{"n": 7}])
     assert shown["policies"][0]["sampling"] == {
-        "today": 5, "might": 50, "judged": 5, "cost": 1.0, "dropped": {"busy": 5},
+        "today": 3, "might": 50, "judged": 5, "cost": 1.0, "dropped": {"busy": 5},
     }  # fmt: skip
     assert [one["of"] for one in shown["alarms"]] == ["p", "q"]

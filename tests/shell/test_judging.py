@@ -284,6 +284,21 @@ async def test_a_budget_is_kept_and_said(tmp_path: Path) -> None:
             assert rig.gateway.judging.count("default").dropped["budget"] == 1, "a restart is no new day"
 
 
+async def test_gateways_that_share_their_records_share_the_budget(tmp_path: Path) -> None:
+    async with Servers(chat("one"), chat("two"), chat("C")) as servers:
+        policy = judged("group: judge, budget_per_day: 4")
+        async with running(tmp_path, servers.yaml, policy) as one, running(tmp_path, servers.yaml, policy) as other:
+            for n in range(3):
+                await one.ask(f"x {n}", score=0.1)
+            await quality(one, 3)
+            await until(lambda: other.gateway.judging.count("default").elsewhere == 3)
+            for n in range(3):
+                await other.ask(f"y {n}", score=0.1)
+            shown = await quality(other, 4)
+            assert shown["policies"][0]["sampling"]["today"] == 4
+            assert shown["policies"][0]["sampling"]["dropped"]["budget"] == 2
+
+
 async def test_only_requests_that_the_policy_names_are_judged(tmp_path: Path) -> None:
     async with Servers(chat("one"), chat("two"), chat("C")) as servers:
         policy = judged('group: judge, when: {headers: {x-judge: "yes"}}')
