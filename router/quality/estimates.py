@@ -3,7 +3,8 @@
 A sample is one answered request whose answer was compared with the other group's. Its difference is the small group's
 answer minus the large group's, -1, 0 or 1, corrected by the judge's own error. A policy differs from "always large"
 by that difference where the small group served and by nothing where the large one did; from "always small" the other
-way round. Samples weigh as much as the requests that they stand for. Intervals are 95% and hold at every look.
+way round. Samples weigh as much as the requests that they stand for. Intervals are 95%: one that holds at every look,
+and a narrower one (`once`) for whoever looks a single time.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from router.quality.intervals import LEVEL, Interval, needed, once, sequence, weighted, wilson
+from router.quality.intervals import LEVEL, Interval, compared, effective, needed, sequence, weighted, wilson
 from router.quality.judge_error import UNCORRECTED, WORTH, Correction, Outcome
 
 Verdict = Literal["small_worse", "same", "small_better", "invalid"]
 By = Literal["judge", "checker"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 DECIDED: Mapping[Verdict, Outcome] = {"small_worse": "small_worse", "same": "same", "small_better": "small_better"}
-FEW = 30  # samples under which an interval for one look is too short to be believed
+FEW = 50  # effective samples, under which an interval for one look is not to be believed
 _FOR_LABELS = 0.2  # share of the chance of a mistake that goes to the labels of the judge's error
 _Z = NormalDist().inv_cdf(0.5 + LEVEL / 2)
 _Z_LABELS = NormalDist().inv_cdf(1 - (1 - LEVEL) * _FOR_LABELS / 2)
@@ -159,8 +160,8 @@ def _difference(
     low, high = max(-1.0, found.low - spread), min(1.0, found.high + spread)
     mean = min(1.0, max(-1.0, found.mean)) if values else 0.0
     single = None
-    if len(values) >= FEW:
-        one = once(values, weights, seed=len(values))
+    if effective(weights) >= FEW:
+        one = compared(values, weights)
         below, above = (math.hypot(half, _Z * doubt) for half in (one.mean - one.low, one.high - one.mean))
         single = (max(-1.0, one.mean - below), min(1.0, one.mean + above))
     return Difference(

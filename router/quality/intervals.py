@@ -1,5 +1,6 @@
-"""How far a share or a mean may be from what was seen: Wilson and bootstrap for one look at finished data, and a
-confidence sequence for data that is looked at again and again. Pure: a bootstrap's chance comes from its seed.
+"""How far a share or a mean may be from what was seen: for one look at finished data, Wilson's interval, one like it
+for weighted differences, and a bootstrap; and a confidence sequence for data that is looked at again and again. Pure: a
+bootstrap's chance comes from its seed.
 
 A 95% interval for one look is wrong far more often than one time in twenty for somebody who looks after every sample
 and acts on the first that pleases. A confidence sequence holds at all looks together. The one here bets against every
@@ -63,9 +64,33 @@ def once(values: Sequence[float], weights: Sequence[float], seed: int) -> Interv
     """A weighted mean and its interval for one look: by bootstrap, or normal where there are many."""
     if len(values) <= _MOST_DRAWN:
         return bootstrap(values, weights, seed)
-    held, weigh = np.asarray(values, dtype=np.float64), np.asarray(weights, dtype=np.float64)
-    mean = weighted(values, weights)
-    half = _Z * math.sqrt(float((weigh**2 * (held - mean) ** 2).sum())) / float(weigh.sum())
+    return _normal(np.asarray(values, dtype=np.float64), np.asarray(weights, dtype=np.float64))
+
+
+def effective(weights: Sequence[float]) -> float:
+    """How many samples of equal weight tell as much as these."""
+    square = math.fsum(w * w for w in weights)
+    return math.fsum(weights) ** 2 / square if square else 0.0
+
+
+def compared(values: Sequence[float], weights: Sequence[float]) -> Interval:
+    """The weighted mean of differences, most of them 0, and its interval for one look. Ask for 50 effective samples.
+
+    As if two more had been seen, one of each sign, each with the weight of one effective sample: what Wilson's interval
+    does for a share (Bonett and Price 2012, of paired shares). Without them, fifty equal pairs would be a proof.
+    """
+    n = effective(weights)
+    if not n:
+        return Interval(mean=0.0, low=-1.0, high=1.0)
+    weigh = np.append(np.asarray(weights, dtype=np.float64), [math.fsum(weights) / n] * 2)
+    found = _normal(np.append(np.asarray(values, dtype=np.float64), [-1.0, 1.0]), weigh)
+    return Interval(mean=weighted(values, weights), low=found.low, high=found.high)
+
+
+def _normal(values: Floats, weights: Floats) -> Interval:
+    total = float(weights.sum())
+    mean = float((values * weights).sum()) / total
+    half = _Z * math.sqrt(float((weights**2 * (values - mean) ** 2).sum())) / total
     return Interval(mean=mean, low=mean - half, high=mean + half)
 
 

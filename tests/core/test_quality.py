@@ -10,7 +10,7 @@ import pytest
 from router.config import Band, Judge, Policy, Route, ScoreRule
 from router.quality import sampling
 from router.quality.estimates import Sample, Verdict, estimate
-from router.quality.intervals import Floats, bootstrap, needed, once, sequence, wilson
+from router.quality.intervals import Floats, bootstrap, compared, effective, needed, once, sequence, wilson
 from router.quality.judge_error import OUTCOMES, UNCORRECTED, WORTH, Correction, Outcome, correction
 from router.types import Decision, Signals
 
@@ -52,6 +52,40 @@ def test_intervals_for_one_look_cover_the_truth_as_often_as_they_say() -> None:
         many += large.low <= -0.1 <= large.high
     for covered in (shares, means, many):
         assert 0.93 <= covered / runs <= 0.97
+
+
+# Verdicts far from the edge; near it twice as many are worse.
+@pytest.mark.parametrize("shares", [TRUE, (0.25, 0.5, 0.25), (0.04, 0.93, 0.03)])
+@pytest.mark.parametrize("n", [100, 400, 1500])
+@pytest.mark.parametrize("near", [1, 2, 8])
+def test_an_interval_for_one_look_at_weighted_differences_holds_at_every_size(
+    shares: tuple[float, ...], n: int, near: int
+) -> None:
+    rng = np.random.default_rng(n + near)
+    runs, right, share_near = 1500, 0, 0.25
+    close: Floats = np.array([2 * shares[0], 1 - 2 * shares[0] - shares[2], shares[2]])
+    rate = share_near * near + 1 - share_near
+    truth = float(VALUES @ (share_near * close + (1 - share_near) * np.array(shares)))
+    kinds = rng.random((runs, n)) < share_near * near / rate
+    verdicts = np.where(
+        kinds, rng.choice(VALUES, p=close, size=(runs, n)), rng.choice(VALUES, p=shares, size=(runs, n))
+    )
+    weights = np.where(kinds, rate / near, rate)
+    for drawn, weigh in zip(verdicts, weights, strict=True):
+        found = compared(drawn.tolist(), weigh.tolist())
+        right += found.low <= truth <= found.high
+    few = n / (rate * (share_near / near + 1 - share_near)) < 75  # effective samples
+    assert 0.93 <= right / runs <= (1.0 if few or n * shares[0] < 10 else 0.97)  # wide where little is seen
+
+
+def test_few_equal_pairs_prove_nothing() -> None:
+    none = compared([0.0] * 50, [1.0] * 50)
+    assert none.mean == 0.0
+    assert none.low < -0.03, "one pair in thirty may well differ"
+    assert none.high > 0.03
+    assert (compared([], []).low, compared([], []).high) == (-1.0, 1.0)
+    assert effective([2.0] * 50) == pytest.approx(50)
+    assert effective([1.0] * 40 + [8.0] * 10) < 25
 
 
 @pytest.mark.parametrize(("shares", "bound"), [(TRUE, 1.0), ((0.01, 0.985, 0.005), 1.0), (TRUE, 4.0)])

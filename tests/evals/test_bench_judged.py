@@ -6,11 +6,14 @@ from evals.bench import judged
 
 
 def test_the_true_gap_is_within_the_intervals_and_a_swapped_model_is_noticed() -> None:
-    world = judged.World(1500)
-    found = judged.coverage(world, 12)
-    for one in found.values():
-        assert one["single_look"] >= 0.75, "of 12; 95% on average"
-        assert one["every_look"] >= 0.9
+    rows = judged.Rows(1500)
+    for near in (1, 8):
+        for one in judged.coverage(judged.World(rows, near=near), near, 20):
+            looks = [share for share in one.single_look.values() if share is not None]
+            assert sum(looks) / len(looks) >= 0.89, "of 60 to 100; 95% on average"
+            assert one.every_look >= 0.95
+            assert one.once_half < one.half
+    world = judged.World(rows)
     worse = judged.swapped(world, "for Llama-2-7b", 5)
     assert worse["alarms"] == 1.0
     assert worse["median"] <= 600
