@@ -179,7 +179,7 @@ def remember(
             None if policy.deployment is not None else Session(id=key, group=served.group, deployment=served.deployment)
         )
     route = session.route if decision.why == "pin" and session is not None else decision.route
-    return Session(id=key, group=served.group, deployment=served.deployment, route=route)
+    return Session(key, served.group, served.deployment, route)
 
 
 # --- the steps -------------------------------------------------------------------------------------------
@@ -211,16 +211,17 @@ def _by_score(
         if found is None:
             return replace(_stay(policy, held), scorer=rule.scorer, score=given.value, threshold=threshold)
         band, threshold = found
-    made = Decision(
-        policy=policy.name,
-        route=step.route.name,
-        group=band.group,
-        why="score",
-        scorer=rule.scorer,
-        score=given.value,
-        threshold=threshold,
-        cut=None if cut is None else _at(cut, threshold),
-        set=_merged(step.route.set, band.set) if band.set else step.route.set,
+    route = step.route
+    made = Decision(  # by place: every scored request comes here
+        policy.name,
+        route.name,
+        band.group,
+        "score",
+        rule.scorer,
+        given.value,
+        threshold,
+        None if cut is None else _at(cut, threshold),
+        _merged(route.set, band.set) if band.set else route.set,
     )
     return made if held is None else _settle(policy, steps, made, held)
 

@@ -229,12 +229,8 @@ class Flight(Struct, eq=False):
         tpot_s = None
         if self._last_at is not None and (count := self.output_tokens()) > 1:
             tpot_s = (self._last_at - self._first_at) / (count - 1)
-        return Timing(
-            ttft_s=self._committed_at - self.started,
-            tpot_s=tpot_s,
-            total_s=now - self.started,
-            overhead_s=before + self._committed_at - self._first_at,
-        )
+        started, committed = self.started, self._committed_at
+        return Timing(committed - started, tpot_s, now - started, before + committed - self._first_at)
 
     # --- tokens ---
 

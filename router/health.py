@@ -71,7 +71,7 @@ class Health:
         for name, count in self._elsewhere.items():
             in_flight[name] = in_flight.get(name, 0) + count
         if not self._cooling and not self._cooling_elsewhere and not self._probation:
-            return Load(now=now, in_flight=in_flight, reports=self._reports)
+            return Load(now, in_flight, reports=self._reports)
         for table in (self._cooling, self._limited, self._cooling_elsewhere):
             for name in [name for name, until in table.items() if until <= now]:
                 del table[name]

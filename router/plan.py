@@ -85,7 +85,7 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
         targets += [_target(name, group) for name in ordered]
     if targets:
         refused = tuple((r.deployment, r.reason) for r in seen.refusals) if seen.refusals else ()
-        return Plan(targets=tuple(targets), refused=refused)
+        return Plan(tuple(targets), refused)
     return _without_targets(seen, config, signals)
 
 

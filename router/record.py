@@ -131,7 +131,6 @@ def build(
     caller: Caller,
     dialect: Dialect,
     outcome: Outcome,
-    *,
     time: float,
     request: Request | None = None,
     signals: Signals | None = None,

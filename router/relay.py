@@ -192,15 +192,9 @@ class Relay:
             watch.rest()
             self._health.end(deployment.name, probe)
             ttft_s = flight.attempt_ttft_s
-            flight.attempts.append(
-                Attempt(
-                    deployment=deployment.name,
-                    group=target.group,
-                    status=error.status if isinstance(error, UpstreamStatus) else flight.status,
-                    error=None if error is None else error.code,
-                    ttft_s=ttft_s,
-                )
-            )
+            status = error.status if isinstance(error, UpstreamStatus) else flight.status
+            code = None if error is None else error.code
+            flight.attempts.append(Attempt(deployment.name, target.group, status, code, ttft_s))
             if error is None:
                 self._health.succeeded(deployment.name, ttft_s if stream else None)
             else:

@@ -202,7 +202,7 @@ class Service:
             flight.session = await origins.session(self.store, flight) or flight.session
         scores = flight.scores
         while not isinstance(step := decide(chosen, found, scores, flight.session, load, flight.draw), Decision):
-            prompt = Prompt(text=flight.text, signals=found)
+            prompt = Prompt(flight.text, found)
             scores[step.scorer] = await self._score(flight, step.scorer, prompt)
         flight.decision = step
         if step.deployment is None and step.group in snapshot.led:
@@ -346,19 +346,19 @@ class Service:
             flight.caller,
             dialect,
             "ok" if error is None else outcome_of(error, partial),
-            time=time(),
-            request=flight.read,
-            signals=flight.signals,
-            scores=flight.scores,
-            decision=flight.decision,
-            attempts=tuple(flight.attempts),
-            usage=flight.tokens(),
-            timing=flight.timing(now),
-            partial=partial,
-            session=flight.session_id,
-            draw=flight.draw,
-            pinned=flight.session,
-            load=flight.load,
+            time(),
+            flight.read,
+            flight.signals,
+            flight.scores,
+            flight.decision,
+            tuple(flight.attempts),
+            flight.tokens(),
+            flight.timing(now),
+            partial,
+            flight.session_id,
+            flight.draw,
+            flight.session,
+            flight.load,
         )
         if flight.prompt is not None or flight.shadow is not None or flight.checked is not None:
             written = record.with_rest(written, flight.prompt, flight.shadow, flight.checked)

@@ -1,7 +1,7 @@
 """What one request produces on its way, and nothing that acts on it: Request, Signals, Score, Decision, Plan, Record.
 
-msgspec structs, because they are built on the hot path; frozen and keyword-only: change one with
-`msgspec.structs.replace`. What the operator writes stands in `router.config`. Durations end in `_s`.
+msgspec structs, because they are built on the hot path; frozen: change one with `msgspec.structs.replace`. Name the
+fields; only where every request passes are those of the structs that allow it given by place, as a name costs a search. What the operator writes stands in `router.config`. Durations end in `_s`.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
     headers: Mapping[str, str] = {}  # lower-case names
 
 
-class Session(Struct, frozen=True, kw_only=True, gc=False):
+class Session(Struct, frozen=True, gc=False):
     """What the store remembers of a conversation."""
 
     id: str
@@ -151,7 +151,7 @@ class Signals(Struct, frozen=True, kw_only=True, gc=False):
     headers: Mapping[str, str] = {}  # only the headers that some policy names
 
 
-class Prompt(Struct, frozen=True, kw_only=True, gc=False):
+class Prompt(Struct, frozen=True, gc=False):
     """What a scorer sees: the last real user text and the signals; in a cascade what was answered, too."""
 
     text: str
@@ -209,7 +209,7 @@ class Cut(Struct, frozen=True, kw_only=True, gc=False):
     at: float  # where the target has moved it
 
 
-class Decision(Struct, frozen=True, kw_only=True, gc=False):
+class Decision(Struct, frozen=True, gc=False):
     """Where a request goes, and why. `set` are request fields that the route or band overrides."""
 
     policy: str
@@ -240,7 +240,7 @@ class Report(Struct, frozen=True, kw_only=True, gc=False):
     ttft_s: float | None = None  # moving mean of the streams served lately
 
 
-class Load(Struct, frozen=True, kw_only=True, gc=False):
+class Load(Struct, frozen=True, gc=False):
     """What is known at one moment of deployments, and of thresholds; `now` is monotonic seconds."""
 
     now: float = 0.0
@@ -261,7 +261,7 @@ class Target(Struct, frozen=True, kw_only=True, gc=False):
     group: str
 
 
-class Plan(Struct, frozen=True, kw_only=True, gc=False):
+class Plan(Struct, frozen=True, gc=False):
     """Targets in the order to try. `refused` explains the deployments left out: (name, reason)."""
 
     targets: tuple[Target, ...]
@@ -269,7 +269,7 @@ class Plan(Struct, frozen=True, kw_only=True, gc=False):
     retry_after_s: float | None = None  # set when everything is cooling: seconds until the soonest
 
 
-class Attempt(Struct, frozen=True, kw_only=True, gc=False):
+class Attempt(Struct, frozen=True, gc=False):
     """One call to one deployment. `error` is None, or a code from `errors`."""
 
     deployment: str
@@ -296,7 +296,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     estimated: bool = False
 
 
-class Timing(Struct, frozen=True, kw_only=True, gc=False):
+class Timing(Struct, frozen=True, gc=False):
     """Seconds. `overhead_s` is what the gateway itself added before the first byte."""
 
     ttft_s: float | None = None
