@@ -135,8 +135,12 @@ class Front(HttpToolsProtocol):
         if direct is None:
             self.framing = -DIRECT_LIMIT  # what is read at once with it is no more than that
             super().on_body(body)
+        elif not direct.body:
+            direct.body = body
+        elif direct.rest is None:
+            direct.rest = [body]
         else:
-            direct.body = direct.body + body if direct.body else body
+            direct.rest.append(body)
 
     def on_message_complete(self) -> None:
         self.waiting = None
@@ -145,6 +149,8 @@ class Front(HttpToolsProtocol):
             super().on_message_complete()
         else:
             self._reading = None
+            if direct.rest is not None:  # joined once: with many small reads the first would be copied as often
+                direct.body, direct.rest = b"".join((direct.body, *direct.rest)), None
             direct.start()
 
     def on_response_complete(self) -> None:
@@ -183,6 +189,7 @@ class Direct(Exchange):
     uvicorn asks of it: `response_complete`, `keep_alive`, `disconnected` and `message_event`."""
 
     body = b""
+    rest: list[bytes] | None = None  # of the body, while it comes in more than one piece
     disconnected = False
     response_complete = False
     _left: Callable[[], None] | None = None

@@ -6,7 +6,7 @@ Calling and reading the answer are the relay's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.json import decode
@@ -20,7 +20,7 @@ from router.types import Dialect, Request
 from router.wire import CODECS
 from router.wire import fields as rows
 from router.wire.adapt import adapted
-from router.wire.body import outgoing, set_fields
+from router.wire.body import outgoing, outgoing_pieces, set_fields
 from router.wire.loose import mapping
 from router.wire.translate import SHAPES, Translation, translate
 
@@ -32,6 +32,7 @@ PATHS: dict[Dialect, str] = {
     "completions": "/completions",
     "embeddings": "/embeddings",
 }
+LARGE = 16 * 1024  # bytes of a body that is not copied: below that a copy costs less than its pieces do
 ANTHROPIC_VERSION = "2023-06-01"  # the only one since 2023; Anthropic's API refuses a request without
 # Headers that mean something to one family of APIs alone.
 _OPENAI_ONLY = ("openai-beta",)
@@ -64,7 +65,10 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
         fields = _one_limit(fields)
     if flight.listen is not None and deployment.logprobs and dialect == "chat":
         fields = {**fields, "logprobs": True}
-    if dialect == request.dialect:
+    pieces: Sequence[bytes | memoryview] = ()
+    if dialect == request.dialect and len(request.body) > LARGE and not fields and _in_pieces(request, deployment):
+        body, pieces = b"", outgoing_pieces(request, deployment.model, deployment.stream_usage)
+    elif dialect == request.dialect:
         body = outgoing(request, deployment.model, deployment.stream_usage and request.stream, fields)
         if deployment.adapt is not AS_IT_IS and dialect == "chat":
             body = adapted(body, deployment.adapt)
@@ -74,7 +78,14 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     headers = flight.forwarded
     if headers or dialect == "messages":
         headers = headers_for(dialect, headers)
-    return Call(PATHS[dialect], body, headers, request.stream), translation
+    return Call(PATHS[dialect], body, headers, request.stream, pieces), translation
+
+
+def _in_pieces(request: Request, deployment: Deployment) -> bool:
+    """Whether nothing changes in the body but what is replaced in place, and it is sent as bytes."""
+    if deployment.upstream != "openai" or request.foreign_thoughts:
+        return False
+    return deployment.adapt is AS_IT_IS or deployment.adapt == AS_IT_IS
 
 
 # A policy names a field once, for clients and deployments of every dialect: what OpenAI's chat API calls it has these

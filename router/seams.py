@@ -75,12 +75,14 @@ class Scorer(Protocol):
 
 
 class Call(Struct, frozen=True, gc=False):
-    """One HTTP call to an upstream, ready to send."""
+    """One HTTP call to an upstream, ready to send. With `pieces` these are the body, and no copies of it; only the
+    `openai` upstream is given them."""
 
     path: str  # below base_url: "/chat/completions"
     body: bytes
     headers: Mapping[str, str] = {}  # extra, allow-listed, lower-case
     stream: bool = False
+    pieces: Sequence[bytes | memoryview] = ()
 
 
 class Reply(Protocol):

@@ -20,10 +20,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+from msgspec.structs import replace
 
-from evals.bench.run import Work, free_port, load, replaced, works, write_config
+from evals.bench.load import MARK
+from evals.bench.run import Work, agent_body, body, free_port, load, write_config
 
-WORKS = {"plain": (0, 600), "stream": (1, 100), "agent": (2, 100)}  # which of `works`, and how often it is asked
+NUMBER = MARK.decode()
+# What is asked, and how often. `step` has another newest message every time, as an agent's steps have; `fresh` has
+# another system text, so that nothing of it was seen before.
+WORKS = {
+    "plain": Work(name="plain", body=body(), count=600),
+    "stream": Work(name="stream", body=body(stream=True), count=100),
+    "agent": Work(name="agent", body=agent_body(), count=100),
+    "step": Work(name="step", body=agent_body(last=NUMBER), count=100),
+    "fresh": Work(name="fresh", body=agent_body(begin=NUMBER), count=100),
+}
 WARM = 40  # requests before any is counted
 _LEAST = 500  # instructions a request below which a thread is not told
 _SETTLE_S = 1.5  # for the threads that write rows and lines
@@ -61,7 +72,7 @@ def running(argv: list[str], url: str) -> Generator[subprocess.Popen[bytes]]:
 
 
 def asked(port: int, work: Work, count: int) -> int:
-    seen = load(port, replaced(work, count), 0, _START_S)
+    seen = load(port, replace(work, count=count), 0, _START_S)
     if seen["errors"] or not seen["requests"]:
         raise SystemExit(f"{work.name}: {seen['errors']} errors in {seen['requests']} requests")
     time.sleep(_SETTLE_S)
@@ -70,8 +81,7 @@ def asked(port: int, work: Work, count: int) -> int:
 
 def count(name: str, what: str) -> list[float]:
     """Thousands of instructions a request, the busiest thread first."""
-    at, requests = WORKS[what]
-    work = works(1.0)[at]
+    work = WORKS[what]
     with tempfile.TemporaryDirectory() as temp:
         folder, upstream, port = Path(temp), free_port(), free_port()
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--separate-threads=yes"]
@@ -90,7 +100,7 @@ def count(name: str, what: str) -> list[float]:
             control("-i", "on")
             asked(port, work, WARM)
             control("-z")
-            done = asked(port, work, requests)
+            done = asked(port, work, work.count)
             control("-d")
             found = [_TOTAL.search(one.read_text(errors="replace")) for one in folder.glob("counts.*.*")]
     each = sorted((int(one[1]) / done for one in found if one is not None), reverse=True)

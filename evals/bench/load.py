@@ -1,6 +1,7 @@
 """A closed-loop load: so many connections, each sending the next request when the last is answered.
 
-Prints one JSON line: requests, events, seconds, errors. Bounded by count and by time.
+Prints one JSON line: requests, events, seconds, errors. Bounded by count and by time. Eight zeros in the body are the
+number of the request.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import asyncio
 import json
 import sys
 import time
+from itertools import count as counting
+
+MARK = b"00000000"  # in a body: every request has another number there
 
 
 class Tally:
@@ -19,6 +23,7 @@ class Tally:
         self.errors = 0
         self.gaps: list[float] = []
         self.first: list[float] = []
+        self.numbers = counting(1)
 
 
 async def connection(port: int, request: bytes, until: float, count: int, tally: Tally) -> None:
@@ -27,7 +32,7 @@ async def connection(port: int, request: bytes, until: float, count: int, tally:
         for _ in range(count):
             if time.monotonic() > until:
                 return
-            writer.write(request)
+            writer.write(request.replace(MARK, b"%08d" % next(tally.numbers)))
             begun = time.perf_counter()
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 200"):

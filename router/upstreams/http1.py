@@ -12,7 +12,7 @@ import os
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -152,8 +152,10 @@ class Connection(asyncio.BufferedProtocol):
         waiter = self.waiter = self._pool.loop.create_future()
         return waiter
 
-    def send(self, head: bytes, body: bytes) -> None:
-        if len(body) < TOGETHER:
+    def send(self, head: bytes, body: bytes | Sequence[bytes | memoryview]) -> None:
+        if not isinstance(body, bytes):
+            self._transport.writelines((head, *body))
+        elif len(body) < TOGETHER:
             self._transport.write(b"".join((head, body)))
         else:
             self._transport.writelines((head, body))
@@ -270,7 +272,7 @@ class Pool:
     def open_connections(self) -> int:
         return len(self._all)
 
-    async def request(self, head: bytes, body: bytes) -> Http1Reply:
+    async def request(self, head: bytes, body: bytes | Sequence[bytes | memoryview]) -> Http1Reply:
         """Send one request and wait for the answer's head.
 
         `head` is everything up to the blank line, content-length included. A reused connection that the

@@ -156,13 +156,19 @@ def located(body: bytes, field: Raw | list[Raw] | None) -> Span | None:
 
 def replace(body: bytes, edits: Iterable[tuple[Span, bytes]]) -> bytes:
     """`body` with each span replaced; spans must not overlap. All other bytes stay."""
-    parts: list[bytes] = []
+    return b"".join(replaced(body, edits))
+
+
+def replaced(body: bytes, edits: Iterable[tuple[Span, bytes]]) -> list[bytes | memoryview]:
+    """The same in pieces, which are no copies."""
+    whole = memoryview(body)  # slices of bytes would be copies
+    parts: list[bytes | memoryview] = []
     at = 0
     for (start, end), new in sorted(edits):
-        parts += (body[at:start], new)
+        parts += (whole[at:start], new)
         at = end
-    parts.append(body[at:])
-    return b"".join(parts)
+    parts.append(whole[at:])
+    return parts
 
 
 def set_fields(body: bytes, fields: Mapping[str, Any]) -> bytes:
@@ -233,6 +239,14 @@ def outgoing(request: Request, model: str, usage: bool = False, fields: Mapping[
     if request.foreign_thoughts:
         body = own_thoughts(body)
     return set_fields(body, fields) if fields else body
+
+
+def outgoing_pieces(request: Request, model: str, usage: bool = False) -> list[bytes | memoryview]:
+    """The same in pieces, of a request without foreign thoughts."""
+    edits = [(request.model_span, encode(model))] if model and model != request.model else []
+    if usage and request.dialect in ("chat", "completions") and (asked := with_usage(request)) is not None:
+        edits.append(asked)
+    return replaced(request.body, edits)
 
 
 # --- thoughts that are not this API's --------------------------------------------------------------------

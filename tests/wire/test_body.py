@@ -206,6 +206,9 @@ def test_a_raw_is_located_by_its_address_not_its_text() -> None:
 )
 def test_usage_is_asked_for_in_streams_only(body: bytes, sent: bytes) -> None:
     assert wire_body.outgoing(CHAT.decode(body), "m", usage=True) == sent
+    pieces = wire_body.outgoing_pieces(CHAT.decode(body), "m", usage=True)
+    assert b"".join(pieces) == sent
+    assert all(piece.obj is body for piece in pieces if isinstance(piece, memoryview))
 
 
 def test_the_body_goes_out_as_it_came_when_nothing_is_asked() -> None:
