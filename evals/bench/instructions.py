@@ -18,6 +18,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 from msgspec.structs import replace
@@ -26,13 +27,18 @@ from evals.bench.load import MARK
 from evals.bench.run import Work, agent_body, body, free_port, load, write_config
 
 NUMBER = MARK.decode()
-# What is asked, and how often. `step` has another newest message every time, as an agent's steps have; `fresh` has
+CALL = {"id": "call_1", "type": "function", "function": {"name": "tool_1", "arguments": "{}"}}
+RESULT: list[dict[str, Any]] = [
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": NUMBER},
+]
+# What is asked, and how often. `step` has another tool's answer at its end every time; `fresh` has
 # another system text, so that nothing of it was seen before.
 WORKS = {
     "plain": Work(name="plain", body=body(), count=600),
     "stream": Work(name="stream", body=body(stream=True), count=100),
     "agent": Work(name="agent", body=agent_body(), count=100),
-    "step": Work(name="step", body=agent_body(last=NUMBER), count=100),
+    "step": Work(name="step", body=agent_body(newest=RESULT), count=100),
     "fresh": Work(name="fresh", body=agent_body(begin=NUMBER), count=100),
 }
 WARM = 40  # requests before any is counted

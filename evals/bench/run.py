@@ -43,10 +43,13 @@ def body(**fields: Any) -> bytes:
     return json.dumps({"model": MODEL, "messages": asked} | fields).encode()
 
 
-def agent_body(size: int = 77_000, *, begin: str = "", last: str = "and again", **fields: Any) -> bytes:
+AGAIN: list[dict[str, Any]] = [{"role": "user", "content": "and again"}]
+
+
+def agent_body(size: int = 77_000, *, begin: str = "", newest: list[dict[str, Any]] = AGAIN, **fields: Any) -> bytes:
     """A coding agent's second request: long system text, a tool catalogue, short words. Its conversation is pinned.
 
-    `begin` stands before its system text, and `last` is its newest message.
+    `begin` stands before its system text; `newest` are its last messages.
     """
     line = "Follow the conventions of the files around the one you edit, and say what you did in one sentence. "
     tools = [
@@ -59,7 +62,7 @@ def agent_body(size: int = 77_000, *, begin: str = "", last: str = "and again", 
     spent = len(json.dumps(tools))
     system = {"role": "system", "content": begin + line * ((size - spent) // len(line))}
     said = [{"role": "user", "content": "say hi"}, {"role": "assistant", "content": "Hi."}]
-    return body(messages=[system, *said, {"role": "user", "content": last}], tools=tools, **fields)
+    return body(messages=[system, *said, *newest], tools=tools, **fields)
 
 
 def works(scale: float) -> list[Work]:
