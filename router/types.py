@@ -1,7 +1,8 @@
 """What one request produces on its way, and nothing that acts on it: Request, Signals, Score, Decision, Plan, Record.
 
 msgspec structs, because they are built on the hot path; frozen: change one with `msgspec.structs.replace`. Name the
-fields; only where every request passes are those of the structs that allow it given by place, as a name costs a search. What the operator writes stands in `router.config`. Durations end in `_s`.
+fields. Only where every request passes are they given by place, in the structs that allow it, as a name costs a search.
+What the operator writes stands in `router.config`. Durations end in `_s`.
 """
 
 from __future__ import annotations
