@@ -123,7 +123,7 @@ class Front(HttpToolsProtocol):
     def _through_asgi(self) -> None:
         """What uvicorn would have done from the request's first byte on."""
         url, headers = self.url, self.headers
-        self.framing = 0
+        self.framing = -DIRECT_LIMIT  # likewise of what is read with the end of the head
         super().on_message_begin()
         self.url = url
         self.headers += headers
