@@ -31,8 +31,9 @@ from router.exchange import PING, AsgiExchange, Exchange, Receive, Send, pairs, 
 from router.front import Direct
 from router.hosts import refuse_strangers
 from router.keys import Grant, Ring, known
+from router.refusals import error_headers
 from router.seams import Codec
-from router.service import FORWARDED, Service, error_headers
+from router.service import FORWARDED, Service
 from router.types import Caller, Dialect
 from router.wire import CODECS
 

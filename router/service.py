@@ -22,24 +22,20 @@ from router.changes import Changes
 from router.config import Pin, Policy
 from router.decide import decide, remember
 from router.errors import (
-    BadRequest,
     Cancelled,
     Overloaded,
     PointsmanError,
-    TimedOut,
-    Truncated,
-    Unauthorized,
-    UpstreamError,
     UpstreamStatus,
 )
-from router.exchange import Exchange, Headers
+from router.exchange import Exchange
 from router.flight import NOTHING, Flight, Snapshot
 from router.health import Health
 from router.judging.shadow import Judging
 from router.keys import Grant, keeps_prompts, permit
 from router.limits import Limits
 from router.metrics import Metrics
-from router.plan import fault_of, plan
+from router.plan import plan
+from router.refusals import error_headers, outcome_of, upstreams_own
 from router.relay import Relay
 from router.seams import Codec, Recorder, Store
 from router.steering import Steering
@@ -52,7 +48,6 @@ from router.types import (
     Decision,
     Dialect,
     NeedScore,
-    Outcome,
     Prompt,
     Request,
     Score,
@@ -67,7 +62,6 @@ log = logging.getLogger("pointsman.service")
 
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
-RETRY_LATER = frozenset((429, 498, 503, 529))
 _ANSWERS = (Score, Abstain)
 NO_PIN = Pin()  # where a policy says nothing, and of a group that is asked for by name
 BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
@@ -299,7 +293,12 @@ class Service:
                 got = scorer.score(prompt)
                 answer = got if isinstance(got, _ANSWERS) else await got
             except Exception as error:  # noqa: BLE001  the seam to scorers: none of their faults may fail a request
-                log.warning("scorer %s failed: %s", name, type(error).__name__, extra={"request_id": flight.caller.id})
+                log.warning(
+                    "scorer %s failed, so the policy's default serves: %s",
+                    name,
+                    type(error).__name__,
+                    extra={"request_id": flight.caller.id},
+                )
                 answer = Abstain(scorer=name, reason="error")
         self.metrics.score(name, perf_counter() - begun, answer)
         return answer
@@ -332,7 +331,7 @@ class Service:
             return
         status, body = error.status, codec.error(error, request_id)
         if isinstance(error, UpstreamStatus):
-            status, body = _upstreams_own(error, body, alike=flight.alike)
+            status, body = upstreams_own(error, body, alike=flight.alike)
         await exchange.answer(status, error_headers(error) + flight.headers(), body)
 
     def refuse(self, dialect: Dialect, caller: Caller, error: PointsmanError, started: float) -> None:
@@ -400,51 +399,6 @@ class LocalClock:
             self._at = (local.tm_hour, local.tm_wday)
             self._until = now + self.PERIOD_S
         return self._at
-
-
-def outcome_of(error: PointsmanError, partial: bool) -> Outcome:
-    """The record's outcome for an error."""
-    match error:
-        case Cancelled():
-            return "cancelled"
-        case BadRequest():
-            return "client_error"
-        case TimedOut():
-            return "timeout"
-        case UpstreamStatus() if fault_of(error) in ("client", "overflow"):
-            return "client_error"
-        case Truncated():
-            return "upstream_truncated"
-        case UpstreamError():
-            return "upstream_truncated" if partial else "upstream_error"
-        case _:
-            return "refused" if error.status in (401, 429, 503) else "upstream_error"
-
-
-def _upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
-    """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
-    upstream and client speak the same dialect."""
-    if fault_of(error) == "key":
-        return 502, ours  # the gateway's key is not the client's business
-    body = error.body.strip()
-    if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
-        return error.status, ours
-    return error.status, error.body
-
-
-def error_headers(error: PointsmanError) -> Headers:
-    """Content type, and Retry-After where it is known, rounded up as the header counts whole seconds."""
-    headers: Headers = [b"content-type: application/json"]
-    if isinstance(error, Unauthorized):
-        headers.append(b"www-authenticate: Bearer")
-    wait_s = error.retry_after_s
-    if wait_s is None and isinstance(error, UpstreamStatus) and error.status in RETRY_LATER:
-        wait_s = 1.0  # the upstream names no time: clients that are told none may come back at once
-    if wait_s is not None:
-        headers.append(b"retry-after: %d" % max(1, -(-wait_s // 1)))
-        if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:
-            headers.append(b"retry-after-ms: %d" % (wait_s * 1000))
-    return headers
 
 
 def draw_of(request_id: str) -> float:
