@@ -183,7 +183,7 @@ async def test_S06_a_silent_stream_is_kept_open_in_a_way_that_its_client_knows()
             sent.append(message)
 
         exchange = AsgiExchange(_never, send, PINGS.get(dialect, PING))
-        await exchange.ping([(b"content-type", b"text/event-stream")])
+        await exchange.ping([b"content-type: text/event-stream"])
         assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
         if dialect == "messages":
             assert events(sent[1]["body"]) == [("ping", {"type": "ping"})]

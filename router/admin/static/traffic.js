@@ -171,7 +171,11 @@ function histogram(one, thresholds, open) {
   const past = one.buckets.reduce((sum, count, at) => sum + ((at + 0.5) / one.buckets.length >= cut ? count : 0), 0);
   const figure = make("figure");
   figure.append(
-    make("figcaption", `${one.scorer}: ${number(all)} scores, about ${share(past, all)} at or above ${marks.length > 1 ? "the lowest" : "the"} threshold`),
+    make(
+      "figcaption",
+      `${one.scorer}: ${number(all)} scores, about ${share(past, all)} at or above `
+        + `${marks.length > 1 ? "the lowest" : "the"} threshold`,
+    ),
   );
   const cuts = marks.map((m) => `threshold of ${m.policy}/${m.route} ${m.at.toFixed(3)}`);
   const svg = draw("svg", {
