@@ -200,12 +200,18 @@ async def f01(rig: Rig, seconds: float) -> Bars:
     }
 
 
-async def f03(rig: Rig, seconds: float) -> Bars:
+async def lasting(rig: Rig, script: Script, seconds: float, names: Sequence[str] = NAMES) -> tuple[float, float]:
+    """From when to when the servers, or those named, played `script`; they play as usual again."""
     begun = monotonic()
-    rig.play(lambda _: [Wait(600)], ["a"])
+    rig.play(script, names)
     await asyncio.sleep(seconds)
     ended = monotonic()
     rig.play(fine)
+    return begun, ended
+
+
+async def f03(rig: Rig, seconds: float) -> Bars:
+    begun, ended = await lasting(rig, lambda _: [Wait(600)], seconds, ["a"])
     share = len(rig.calls(begun + 10, ended, ["a"])) / max(1, len(rig.calls(begun + 10, ended)))
     await asyncio.sleep(QUIET_S)
     return {
@@ -236,11 +242,7 @@ async def f08(rig: Rig, seconds: float) -> Bars:
 
 
 async def f09(rig: Rig, seconds: float) -> Bars:
-    begun = monotonic()
-    rig.play(now_and_then(0.01, lambda _: refusal(503)))
-    await asyncio.sleep(seconds)
-    ended = monotonic()
-    rig.play(fine)
+    begun, ended = await lasting(rig, now_and_then(0.01, lambda _: refusal(503)), seconds)
     await asyncio.sleep(QUIET_S)
     return {
         "served": (served(rig.asked(begun, ended)), ">= 0.9999"),
@@ -269,11 +271,7 @@ async def f10(rig: Rig, seconds: float) -> Bars:
 
 
 async def f11(rig: Rig, seconds: float) -> Bars:
-    begun = monotonic()
-    rig.play(lambda _: refusal(503))
-    await asyncio.sleep(seconds)
-    ended = monotonic()
-    rig.play(fine)
+    begun, ended = await lasting(rig, lambda _: refusal(503), seconds)
     await asyncio.sleep(15)
     calls = sorted(rig.calls(ended, ended + 10))
     spike = max((sum(at <= one < at + 1 for one in calls) for at in calls), default=0)
@@ -285,11 +283,7 @@ async def f11(rig: Rig, seconds: float) -> Bars:
 
 
 async def f12(rig: Rig, seconds: float) -> Bars:
-    begun = monotonic()
-    rig.play(now_and_then(0.3, lambda _: refusal(400)))
-    await asyncio.sleep(seconds)
-    ended = monotonic()
-    rig.play(fine)
+    begun, ended = await lasting(rig, now_and_then(0.3, lambda _: refusal(400)), seconds)
     await asyncio.sleep(QUIET_S)
     answers = rig.asked(begun, ended)
     return {

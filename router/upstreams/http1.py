@@ -43,7 +43,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pool = pool
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport
-        self.waiter: asyncio.Future[None] | None = None  # done once something happens on the connection
+        self._waiter: asyncio.Future[None] | None = None  # done once something happens on the connection
         self._reading = True
         self.status = 0
         self.keep_alive = False
@@ -80,11 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.buffered > HIGH_WATER and self._reading:
             self._reading = False
             self._transport.pause_reading()
-        waiter = self.waiter
-        if waiter is not None:
-            self.waiter = None
-            if not waiter.done():
-                waiter.set_result(None)
+        self._wake()
 
     def eof_received(self) -> bool:
         return False
@@ -138,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- for Http1Reply ---
 
     def _wake(self) -> None:
-        waiter, self.waiter = self.waiter, None
+        waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
@@ -149,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def wait(self) -> asyncio.Future[None]:
         """Done once something happens on the connection."""
-        waiter = self.waiter = self._pool.loop.create_future()
+        waiter = self._waiter = self._pool.loop.create_future()
         return waiter
 
     def send(self, head: bytes, body: bytes | Sequence[bytes | memoryview]) -> None:
