@@ -36,9 +36,10 @@ STREAM = HEAD + b"".join(DELTAS) + TAIL
 
 
 class Mock(asyncio.Protocol):
-    """One connection. `"pace"` in the body asks for 100 events a second."""
+    """One connection. `"pace"` in the body asks for an event every `pace_s` seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace_s: float) -> None:
+        self._pace_s = pace_s
         self._buffer = bytearray()
         self._transport: asyncio.Transport
 
@@ -73,15 +74,16 @@ class Mock(asyncio.Protocol):
             self._transport.write(TAIL)
             return
         self._transport.write(DELTAS[index])
-        asyncio.get_running_loop().call_later(0.01, self._paced, index + 1)
+        asyncio.get_running_loop().call_later(self._pace_s, self._paced, index + 1)
 
 
-async def main(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Mock, "127.0.0.1", port, backlog=2048)
+async def main(port: int, pace_s: float = 0.01) -> None:
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Mock(pace_s), "127.0.0.1", port, backlog=2048)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
     import uvloop
 
-    uvloop.run(main(int(sys.argv[1])))
+    uvloop.run(main(int(sys.argv[1]), *map(float, sys.argv[2:3])))
