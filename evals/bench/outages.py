@@ -22,14 +22,14 @@ from itertools import count
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import uvloop
-from msgspec import Struct
 
 from evals.bench.added import percentile, request
 from evals.bench.flips import ready
+from evals.bench.line import Answer, ask
 from evals.bench.run import body, free_port
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import SSE, Head, Reset, Script, Seen, Send, Step, Wait, chat_answer, chat_stream, chunk
@@ -73,58 +73,6 @@ def cut(seen: Seen) -> Sequence[Step] | None:
     return [Head(200, SSE), *[Send(chunk({"content": f"w{n} "})) for n in range(3)], Reset()]
 
 
-class Answer(Struct, frozen=True):
-    """When it was asked, for how long, and what came. `cut`: a stream that ended with one error event instead."""
-
-    at: float
-    took_s: float
-    status: int
-    whole: bool
-    cut: bool
-
-
-class Asked(asyncio.Protocol):
-    """One request on a connection of its own; `answer` is what came until it was whole or the connection ended."""
-
-    def __init__(self, request: bytes) -> None:
-        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._request = request
-        self._got = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.WriteTransport, transport).write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        self._got += data
-        head, end, rest = bytes(self._got).partition(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length: ")[2].split(b"\r\n", 1)[0]
-        if end and (len(rest) >= int(length) if length else rest.endswith(b"0\r\n\r\n")):
-            self.connection_lost(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.answer.done():
-            self.answer.set_result(bytes(self._got))
-
-
-async def ask(port: int, asked: bytes, patience_s: float = PATIENCE_S) -> Answer:
-    begun, got, transport = monotonic(), b"", None
-    try:
-        async with asyncio.timeout(patience_s):
-            loop = asyncio.get_running_loop()
-            transport, one = await loop.create_connection(lambda: Asked(asked), "127.0.0.1", port)
-            got = await one.answer
-    except (TimeoutError, OSError):
-        pass
-    finally:
-        if transport is not None:
-            transport.close()
-    code = int(got.split(b" ", 2)[1]) if got.startswith(b"HTTP/1.1 ") else 0
-    errors, done = got.count(b'data: {"error"'), got.count(b"data: [DONE]")
-    streamed = b"text/event-stream" in got
-    whole = code == 200 and (done == 1 and errors == 0 if streamed else got.endswith(b"}"))
-    return Answer(begun, monotonic() - begun, code, whole, streamed and errors == 1 and done == 0)
-
-
 class Rig:
     """The load, the servers and what is known of them."""
 
@@ -152,7 +100,7 @@ class Rig:
             task.add_done_callback(self._pending.discard)
 
     async def _one(self, asked: bytes) -> None:
-        self.answers.append(await ask(self.port, asked))
+        self.answers.append(await ask(self.port, asked, PATIENCE_S))
 
     def play(self, script: Script, names: Sequence[str] = NAMES) -> None:
         for name in names:
