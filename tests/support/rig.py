@@ -126,14 +126,31 @@ async def running(
     try:
         while not all(server.started for server in servers):
             await asyncio.sleep(0.005)
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+        # Nothing is verified over http, and certificates take longer to read than most tests.
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, verify=False) as client:
             rig = Rig(gateway, client, config, port, admin_port)
             rig.listeners = servers
             yield rig
     finally:
         for task in watching:
             task.cancel()
-        for server in servers:
-            server.should_exit = True
+        await _end(servers)
+        for task in tasks:
+            task.cancel()
         await asyncio.gather(*tasks, *watching, return_exceptions=True)
         await gateway.close()
+
+
+async def _end(servers: Sequence[Listener]) -> None:
+    """As `uvicorn.Server.shutdown` does it, which looks every tenth of a second and waits for one more."""
+    states = [server.server_state for server in servers]
+    for server in servers:
+        for listening in server.servers:
+            listening.close()
+        for connection in list(server.server_state.connections):
+            connection.shutdown()
+    until = time.monotonic() + 1
+    while time.monotonic() < until and any(state.connections or state.tasks for state in states):
+        await asyncio.sleep(0.005)
+    for task in [task for state in states for task in state.tasks]:
+        task.cancel()
