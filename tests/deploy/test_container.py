@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from router.cli.serve import command
-from tests.support.served import free_port
+from tests.support.ports import free_port
 from tests.support.validators import DEPLOY, ROOT
 
 TEXT = (DEPLOY / "Dockerfile").read_text()

@@ -19,8 +19,9 @@ from router.cli.serve import command
 from router.serving import DRAIN_S, PRE_STOP_S
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat, chat_stream
+from tests.support.ports import free_port
 from tests.support.rig import groups
-from tests.support.served import free_port, serving, write
+from tests.support.served import serving, write
 from tests.support.validators import DEPLOY, ansible, compose, gateway, program, said, unit
 
 COMPOSE = DEPLOY / "compose"

@@ -16,10 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from router.policy_files import load
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, chat_answer
 from tests.support import console, engines
-from tests.support.served import free_port
+from tests.support.ports import free_port
 
 pytest.importorskip("sklearn", reason="the evals extra is not installed")
 pytestmark = pytest.mark.slow
@@ -66,7 +67,6 @@ class Shell:
         changed = changed.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}").replace(
             "127.0.0.1:9090", f"127.0.0.1:{self.admin}"
         )
-        changed = changed.replace("sleep 3", "sleep 10")  # a loaded machine takes longer than the page promises
         for begins, more in (
             ("pointsman init mine", f" --host {self.host}"),
             ("pointsman doctor", f" --port {self.port} --admin-port {self.admin}"),
@@ -102,6 +102,14 @@ class Shell:
                 time.sleep(0.1)
         raise AssertionError((self.folder / "serve.log").read_text())
 
+    def wait(self) -> None:
+        """For a sleep of the page: until the files have come into force, which may take a loaded machine longer."""
+        wanted, applied = load(self.folder / "mine").digest, self.folder / "state" / "history" / "applied.jsonl"
+        until = time.monotonic() + 60
+        while wanted not in applied.read_text():
+            assert time.monotonic() < until, (self.folder / "serve.log").read_text()
+            time.sleep(0.05)
+
     def stop(self) -> None:
         if self.gateway is not None:
             self.gateway.send_signal(signal.SIGKILL)
@@ -134,6 +142,9 @@ async def test_every_command_of_the_tutorial_does_what_the_page_shows(shell: She
             typed += 1
             if command.text.startswith("pointsman serve"):
                 await asyncio.to_thread(shell.serve, command.text)
+                continue
+            if command.text.startswith("sleep "):
+                await asyncio.to_thread(shell.wait)
                 continue
             printed = await asyncio.to_thread(shell.type, command.text)
             shown = [shell.own(line) for line in command.shown]

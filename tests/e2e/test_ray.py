@@ -24,7 +24,7 @@ from router.config import ScorerSpec
 from router.launch import render
 from router.scorers import build
 from router.types import Prompt, Score, Signals
-from tests.support.served import free_port
+from tests.support.ports import free_port
 
 pytest.importorskip("ray.serve", reason="no Ray: pip install 'ray[serve]'")
 pytestmark = [pytest.mark.ray, pytest.mark.slow]

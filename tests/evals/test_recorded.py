@@ -70,13 +70,16 @@ async def test_traffic_that_clients_judged_trains_a_scorer(tmp_path: Path):
     async with ScriptedServer(chat("s")) as small, ScriptedServer(chat("l")) as large:
         files = groups({"small-a": small, "large-a": large}, {"small": ["small-a"], "large": ["large-a"]})
         async with running(tmp_path, files, POLICY + "record_prompts: true\n") as rig:
+            opinions: list[dict[str, Any]] = []
             for i in range(240):
                 hard, score = i % 2 == 0, draw.choice([0.1, 0.9])
                 reply = await rig.ask(f"{draw.choice(HARD if hard else EASY)} ({i})", score=score)
                 right = draw.random() < (0.15 if hard and score < 0.5 else 0.9)
-                said = {"request_id": reply.headers["x-pointsman-request-id"], "score": float(right)}
+                opinions.append({"request_id": reply.headers["x-pointsman-request-id"], "score": float(right)})
+            await rig.records(240)  # written, so that no opinion waits for its record
+            for said in opinions:
                 assert (await rig.client.post("/v1/feedback", json=said)).status_code < 300
-            await rig.records(240)
+            await asyncio.to_thread(rig.gateway.recorder.flush)
             out = str(tmp_path / "records.jsonl")
             export = ["records", "export", "--out", out, "--state", str(tmp_path / "state")]
             assert (await asyncio.to_thread(CliRunner().invoke, main, export)).exit_code == 0

@@ -17,6 +17,7 @@ from tests.support.rig import groups, running
 BODY = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "hello"}]}).encode()
 START = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
 HEAD = START + b"content-length: %d\r\n\r\n" % len(BODY)
+LAST = HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
 
 
 async def said(port: int, *pieces: bytes, gap_s: float = 0.02) -> bytes:
@@ -59,11 +60,12 @@ async def test_a_large_body_in_many_pieces_and_a_request_after_it_are_no_large_h
     ):
         large = BODY[:-1] + b',"user":"' + b"u" * 300_000 + b'"}'
         head = START + b"content-length: %d\r\n\r\n" % len(large)
-        answer = await said(rig.port, head, large[:100_000], large[100_000:] + HEAD, BODY)
+        answer = await said(rig.port, head, large[:100_000], large[100_000:] + LAST, BODY)
         assert answer.count(b"HTTP/1.1 200 OK") == 2
 
 
 CHUNKED = START + b"transfer-encoding: chunked\r\n\r\n"
+ENDING = START + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
 TRAILER = b"x-t: " + b"t" * 8000 + b"\r\n"
 
 
@@ -97,7 +99,7 @@ async def test_what_is_no_body_and_does_not_end_is_cut_off(tmp_path: Path, begin
         assert sent < 5_000_000, "cut off long before that"
         assert await _rest(reader) == b""
         writer.close()
-        few = CHUNKED + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY) + TRAILER * 3 + b"\r\n"
+        few = ENDING + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY) + TRAILER * 3 + b"\r\n"
         assert b" 200 OK" in await said(rig.port, few)
 
 
@@ -185,21 +187,20 @@ async def test_a_hot_request_reads_the_same_in_pieces_chunked_from_http_1_0_and_
     ):
         chunked = START + b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
         old = HEAD.replace(b"HTTP/1.1", b"HTTP/1.0")
-        closing = HEAD.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
         ways = (
             ((HEAD, BODY[:7], BODY[7:]), 1),
             ((HEAD + BODY + HEAD + BODY + HEAD + BODY,), 3),  # pipelined
             ((chunked,), 1),
             ((HEAD.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n"), BODY), 1),
             ((old, BODY), 1),
-            ((closing, BODY), 1),
+            ((LAST, BODY), 1),
         )
-        for pieces, count in ways:
-            answer = await said(rig.port, *pieces)
+        answers = await asyncio.gather(*(said(rig.port, *pieces) for pieces, _ in ways))
+        for (pieces, count), answer in zip(ways, answers, strict=True):
             assert answer.count(b" 200 OK\r\n") == count, answer
             assert answer.count(b'"content": "hi"') == count, answer
             assert answer.count(b"x-pointsman-group: large") == count
-            assert (b"connection: close" in answer) == (pieces[0] in (old, closing))
+            assert (b"connection: close" in answer) == (pieces[0] in (old, LAST))
 
 
 async def test_F06_a_connection_that_rests_is_closed_in_time_and_one_that_is_served_is_not(tmp_path: Path) -> None:

@@ -386,22 +386,26 @@ async def test_the_total_limit_counts_from_the_first_byte_of_the_request(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("more", "slow"), [("", "scout"), ("hedge: {after_s: 1}\n", "scout"), ("hedge: {after_s: 1}\n", "small")]
-)
-async def test_a_stream_that_waits_for_the_verdict_is_kept_open_by_comments(
-    tmp_path: Path, more: str, slow: str
-) -> None:
-    keys = ", scouts: [scout], verify: {agreement_at_least: 1}, wait_s: 30"
-    late = chat_stream(["C"], first_s=15) if slow == "small" else chat_answer("D", delay_s=15)
-    scripts: dict[str, Script] = {"small": words("C"), "large": words("from large"), "scout": words("D")}
-    scripts[slow] = lambda _: late
-    async with cascade(tmp_path, scripts, keys, more) as (rig, _):
-        reply = await rig.ask(stream=True)
-        assert reply.content.startswith(b": keep-alive\n\n")
-        assert said(reply, True) == "from large"
-        assert reply.headers["x-pointsman-route"] == "try-small"
-        assert "x-pointsman-group" not in reply.headers
+async def test_a_stream_that_waits_for_the_verdict_is_kept_open_by_comments(tmp_path: Path) -> None:
+    async def waits(folder: Path, more: str, slow: str) -> None:
+        folder.mkdir()
+        keys = ", scouts: [scout], verify: {agreement_at_least: 1}, wait_s: 30"
+        late = chat_stream(["C"], first_s=15) if slow == "small" else chat_answer("D", delay_s=15)
+        scripts: dict[str, Script] = {"small": words("C"), "large": words("from large"), "scout": words("D")}
+        scripts[slow] = lambda _: late
+        async with cascade(folder, scripts, keys, more) as (rig, _):
+            reply = await rig.ask(stream=True)
+            assert reply.content.startswith(b": keep-alive\n\n")
+            assert said(reply, True) == "from large"
+            assert reply.headers["x-pointsman-route"] == "try-small"
+            assert "x-pointsman-group" not in reply.headers
+
+    hedged = "hedge: {after_s: 1}\n"
+    await asyncio.gather(
+        waits(tmp_path / "scout", "", "scout"),
+        waits(tmp_path / "hedged-scout", hedged, "scout"),
+        waits(tmp_path / "hedged-small", hedged, "small"),
+    )
 
 
 # --- what is looked at -----------------------------------------------------------------------------------

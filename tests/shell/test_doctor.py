@@ -17,9 +17,9 @@ from router.doctor import Finding, Options, examine
 from router.upstreams.scripted_server import ScriptedServer
 from tests.support import engines
 from tests.support.engines import answering
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer, redis_server
 from tests.support.rig import POLICY, SCORERS, running
-from tests.support.served import free_port
 
 GROUPS = """\
 version: 1

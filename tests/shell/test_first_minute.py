@@ -16,7 +16,7 @@ from router.called import program
 from router.config import Access, Config, Deployment
 from router.listening import announce, bind
 from tests.support.config_files import write
-from tests.support.served import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,7 +18,7 @@ import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
 from tests.support import engines
-from tests.support.served import free_port
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 

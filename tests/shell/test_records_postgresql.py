@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from router.records import Feedback, Filter, Retention, SqlRecorder, open_engine
 from router.records.newest import newest
 from router.types import Attempt, Decision, Record, Signals, Timing, Usage
 from tests.support.first_schema import FIRST
+from tests.support.ports import free_port
 
 pytest.importorskip("psycopg", reason="the postgres extra is not installed")
 
@@ -36,9 +36,7 @@ class Server:
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self.programs, self.data = programs, folder / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"postgresql://postgres:secret@127.0.0.1:{self.port}/postgres"
         self.run("initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "--no-sync")
 

@@ -163,11 +163,13 @@ async def test_feedback_counts_once_and_for_the_policy_that_answered(tmp_path: P
     prepare(tmp_path)
     config = groups({"a": good, "b": good}, {"small": ["a"], "large": ["b"]})
     async with running(tmp_path, config, stable(0.4, "rollback_if: {quality_difference: 0.1}", until=100)) as rig:
-        for n in range(240):
-            reply = await rig.ask(f"question {n}", score=0.6)
-            liked = 0.3 if reply.headers["x-pointsman-policy"].startswith("next@") else 0.8
-            said = {"request_id": reply.headers["x-pointsman-request-id"], "score": liked + (n % 7) / 100}
-            assert (await rig.client.post("/v1/feedback", json=said)).status_code == 200
+        for start in range(0, 240, 20):
+            replies = [await rig.ask(f"question {n}", score=0.6) for n in range(start, start + 20)]
+            await rig.records(start + 20)  # written, so that no opinion waits for its record
+            for n, reply in enumerate(replies):
+                liked = 0.3 if reply.headers["x-pointsman-policy"].startswith("next@") else 0.8
+                said = {"request_id": reply.headers["x-pointsman-request-id"], "score": liked + (n % 7) / 100}
+                assert (await rig.client.post("/v1/feedback", json=said)).status_code == 200
         repeated = await rig.client.post("/v1/feedback", json={**said, "score": 0.0})
         assert repeated.status_code == 200
         rig.gateway.trials.look()

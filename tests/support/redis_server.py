@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 
 class RedisServer:
     """Keeps nothing on disk: a restart is an empty one."""
@@ -23,9 +25,7 @@ class RedisServer:
         self.password = password
         self._program, self._folder = program, folder
         self.socket = folder / "redis.sock"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

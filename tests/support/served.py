@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import sys
 import time
@@ -13,13 +12,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.support.ports import free_port
 from tests.support.rig import POLICY, SCORERS
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def write(folder: Path, groups_yaml: str, policy: str = POLICY) -> Path:
