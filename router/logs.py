@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, TextIO
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
@@ -132,21 +133,8 @@ def without_secrets(text: str) -> str:
 # --- lines -----------------------------------------------------------------------------------------------
 
 
-@lru_cache(4096)  # what requests have in common: a few dozen combinations a configuration
-def _common(*values: str | bool | None) -> bytes:
-    """The members of a request's line that repeat, as JSON without braces. Every text in them is the gateway's own or
-    the operator's; what is not ASCII is escaped."""
-    return json.dumps(dict(zip(_COMMON, values, strict=True)), ensure_ascii=True, separators=(",", ":"))[1:-1].encode()
-
-
-_COMMON = (
-    *("level", "logger", "message", "policy", "route", "why", "group", "deployment", "model", "dialect", "stream"),
-    "outcome",
-)
-
-
-class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
-    """What is a request's own in its line; `_common` are the members behind these."""
+class RequestLine(msgspec.Struct, gc=False):
+    """What a request's line says, in this order."""
 
     time: str
     request_id: str
@@ -157,38 +145,56 @@ class RequestLine(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
     cost: float | None
     ttft_s: float | None
     total_s: float
-    errors: list[str] = []
+    errors: list[str] | msgspec.UnsetType  # left out where there are none
+    level: str
+    logger: str
+    message: str
+    policy: str
+    route: str | None
+    why: str | None
+    group: str | None
+    deployment: str | None
+    model: str
+    dialect: str
+    stream: bool
+    outcome: str
 
 
-def _request(of: Record) -> bytes:
+def _request(of: Record) -> RequestLine:
     decision, served = of.decision, records.served(of)
-    common = _common(
-        "warning" if of.outcome in FAILED else "info",
+    score = route = why = group = deployment = None
+    if decision is not None:
+        score, route, why, group = decision.score, decision.route, decision.why, decision.group
+    if served is not None:
+        group, deployment = served.group, served.deployment
+    return RequestLine(  # by place: a call with so many names costs a multiple
+        _iso(of.time),
+        of.id,
+        score,
+        len(of.attempts),
+        of.usage.input,
+        of.usage.output,
+        of.cost,
+        of.timing.ttft_s,
+        of.timing.total_s,
+        [a.error for a in of.attempts if a.error is not None] or msgspec.UNSET,
+        _level(of),
         "pointsman.request",
         "request",
         of.policy,
-        decision.route if decision is not None else None,
-        decision.why if decision is not None else None,
-        records.group(of),
-        served.deployment if served is not None else None,
+        route,
+        why,
+        group,
+        deployment,
         of.model,
         of.dialect,
         of.stream,
         of.outcome,
     )
-    own = RequestLine(
-        time=_iso(of.time),
-        request_id=of.id,
-        score=decision.score if decision is not None else None,
-        attempts=len(of.attempts),
-        input_tokens=of.usage.input,
-        output_tokens=of.usage.output,
-        cost=of.cost,
-        ttft_s=of.timing.ttft_s,
-        total_s=of.timing.total_s,
-        errors=[a.error for a in of.attempts if a.error is not None],
-    )
-    return b"%b,%b}" % (_encode(own)[:-1], common)
+
+
+def _level(of: Record) -> str:
+    return "warning" if of.outcome in FAILED else "info"
 
 
 def _fields(line: logging.LogRecord) -> dict[str, Any]:
@@ -197,18 +203,21 @@ def _fields(line: logging.LogRecord) -> dict[str, Any]:
 
 
 class Lines(logging.Formatter):
-    """A formatter that also knows a request's line, made of names and numbers of the gateway's own."""
+    """A formatter that also knows the lines of requests, made of names and numbers of the gateway's own."""
 
-    def request(self, record: Record) -> str:
+    def requests(self, of: Iterable[Record]) -> str:
+        """With their line ends."""
         raise NotImplementedError
 
 
 class Json(Lines):
     """One object a line, in ASCII: what is not ASCII is escaped, line ends of every kind with it."""
 
-    def request(self, record: Record) -> str:
-        text = _request(record)
-        return text.decode() if text.isascii() else json.dumps(json.loads(text), ensure_ascii=True)
+    def requests(self, of: Iterable[Record]) -> str:
+        text = _encode_lines([_request(one) for one in of])
+        if text.isascii():
+            return text.decode()
+        return "".join([f"{json.dumps(json.loads(line), separators=(',', ':'))}\n" for line in text.splitlines()])
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -228,9 +237,8 @@ class Json(Lines):
 class Human(Lines):
     """For a terminal: time, level, message, then the fields that say something."""
 
-    def request(self, record: Record) -> str:
-        level = "warning" if record.outcome in FAILED else "info"
-        return f"{_local(record.time)} {level:7} {_escaped(_sentence(record))}"
+    def requests(self, of: Iterable[Record]) -> str:
+        return "".join([f"{_local(one.time)} {_level(one):7} {_escaped(_sentence(one))}\n" for one in of])
 
     def format(self, record: logging.LogRecord) -> str:
         extra = " ".join(f"{name}={value}" for name, value in _fields(record).items())
@@ -244,7 +252,7 @@ class Human(Lines):
         return line
 
 
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def _iso(time: float) -> str:
@@ -317,8 +325,7 @@ class Handler(logging.Handler):
 
     def _write(self, lines: list[logging.LogRecord | Record]) -> None:
         try:
-            text = "".join([f"{self._text(line)}\n" for line in lines])
-            self._stream.write(text)
+            self._stream.write(self._text(lines))
             self._stream.flush()
         except (OSError, ValueError, TypeError) as error:  # a closed pipe; a message whose arguments do not fit
             if not isinstance(error, OSError) and len(lines) > 1:
@@ -327,8 +334,15 @@ class Handler(logging.Handler):
             else:
                 self._batcher.dropped += len(lines)
 
-    def _text(self, line: logging.LogRecord | Record) -> str:
-        return self._lines.request(line) if isinstance(line, Record) else self.format(line)
+    def _text(self, lines: list[logging.LogRecord | Record]) -> str:
+        """Requests many at a time, in the order in which all of them came."""
+        parts: list[str] = []
+        for kind, some in groupby(lines, type):
+            if kind is Record:
+                parts.append(self._lines.requests(some))  # pyright: ignore
+            else:
+                parts += (f"{self.format(line)}\n" for line in some)  # pyright: ignore
+        return "".join(parts)
 
 
 _handler: Handler | None = None  # the one that `configure` made last

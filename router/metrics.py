@@ -8,7 +8,7 @@ does not have (no route because it was refused) is "none". Every metric is liste
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Literal, get_args, get_type_hints
@@ -289,11 +289,10 @@ class Metrics:
     def _count_alike(self, key: tuple[str, str, str, str, str], some: list[Record]) -> None:
         """Count records that have all labels of a request in common."""
         self._requests[key] = self._requests.get(key, 0) + len(some)
-        for attempt in [attempt for of in some for attempt in of.attempts]:
-            pair = (attempt.deployment, attempt.error or "ok")
-            if pair not in self._attempts:
-                pair = (_known(pair[0], self._names.deployments), _known(pair[1], _CODES))
-            self._attempts[pair] = self._attempts.get(pair, 0) + 1
+        attempts = Counter([(attempt.deployment, attempt.error) for of in some for attempt in of.attempts])
+        for (deployment, error), count in attempts.items():
+            pair = (_known(deployment, self._names.deployments), _known(error or "ok", _CODES))
+            self._attempts[pair] = self._attempts.get(pair, 0) + count
         some = [of for of in some if of.decision is not None]
         if not some:
             return
@@ -316,8 +315,7 @@ class Metrics:
             savings = self._savings.get(key[0])
             if savings is None:
                 savings = self._savings[key[0]] = Savings()
-            for dollars in saved:
-                savings.add(dollars)
+            savings.add(saved)
 
     def _use(self, config: Config) -> None:
         self._names = _Names(config)

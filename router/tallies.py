@@ -6,6 +6,7 @@ are `metrics`'.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy
@@ -74,9 +75,10 @@ class Savings:
         self.true = 0.0
         self.shown = 0.0
 
-    def add(self, dollars: float) -> None:
-        self.true += dollars
-        self.shown = max(self.shown, self.true)
+    def add(self, dollars: list[float]) -> None:
+        sums = list(accumulate(dollars, initial=self.true))
+        self.true = sums[-1]
+        self.shown = max(self.shown, *sums)
 
 
 class Scorer:

@@ -120,8 +120,9 @@ def fill(url: str, count: int, end: float, days: float) -> float:
     begun = perf_counter()
     for batch in batches(count, end, days):
         with engine.begin() as connection:
-            insert.execute(connection, [row(one) for one in batch])
-            sums.add(batch)
+            rows = [row(one) for one in batch]
+            insert.execute(connection, rows)
+            sums.add(batch, rows)
             sums.execute(connection)
             sums.done()
     took_s = perf_counter() - begun

@@ -89,7 +89,7 @@ def steps(folder: Path) -> dict[str, Callable[[], object]]:
         "record": built,
         "metrics": lambda: metrics.observe(written),
         "row of the database (thread)": lambda: sql.row(written),
-        "line of the log (thread)": lambda: lines.request(written),
+        "line of the log (thread)": lambda: lines.requests([written]),
     }
 
 

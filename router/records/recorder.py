@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 from sqlalchemy import exc
 
@@ -20,7 +19,7 @@ from router.records import sql
 from router.records.reader import SqlReader
 from router.records.retention import Retention, Sweep
 from router.records.rollups import Rollups
-from router.records.sql import Feedback
+from router.records.sql import Feedback, Row
 from router.types import Record
 
 log = logging.getLogger(__name__)
@@ -93,33 +92,32 @@ class SqlRecorder:
     # --- in the thread -----------------------------------------------------------------------------------
 
     def _drain(self, batch: list[Record | Feedback | Sample]) -> None:
-        rows: list[tuple[Any, ...]] = []
+        rows: list[Row] = []
         records: list[Record] = []
-        judged: list[tuple[Any, ...]] = []
-        opinions: dict[tuple[str, str], tuple[Any, ...]] = {}  # one statement must not touch a row twice
+        judged: list[Row] = []
+        opinions: dict[tuple[str, str], Row] = {}  # one statement must not touch a row twice
         for item in batch:
-            if isinstance(item, Feedback):
+            if isinstance(item, Record):  # first: nearly all are, and it is slower to tell that one is not
+                try:
+                    rows.append(sql.row(item))
+                    records.append(item)
+                except (ValueError, TypeError) as error:  # msgspec: a value that is not JSON, a lone surrogate
+                    self._lose(1, error)
+            elif isinstance(item, Feedback):
                 opinions[item.request_id, item.tenant] = sql.feedback_row(item)
-                continue
-            if isinstance(item, Sample):
+            else:
                 judged.append(sql.sample_row(item))
-                continue
-            try:
-                rows.append(sql.row(item))
-                records.append(item)
-            except (ValueError, TypeError) as error:  # msgspec: a value that is not JSON, a lone surrogate
-                self._lose(1, error)
         if rows:
             kept = self._write(self._insert_records, rows)
             self.written += kept
             if kept:
-                self._sums.add(records)
+                self._sums.add(records, rows)
         if judged:
             self._write(self._insert_samples, judged)
         if opinions:
             self._write(self._upsert_feedback, list(opinions.values()))
 
-    def _write(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> int:
+    def _write(self, statement: sql.Statement, rows: list[Row]) -> int:
         """Writes all rows, or as many as can be before `stopping`; the number that are kept."""
         wait_s, longest_s = self._back_off_s
         left = _LAST_TRIES
@@ -143,13 +141,13 @@ class SqlRecorder:
                     log.warning("records: the database takes rows again; %d were dropped so far", self.dropped)
                 return len(rows)
 
-    def _one_by_one(self, statement: sql.Statement, rows: list[tuple[Any, ...]], error: Exception) -> int:
+    def _one_by_one(self, statement: sql.Statement, rows: list[Row], error: Exception) -> int:
         if len(rows) == 1:
             self._lose(1, error)
             return 0
         return sum(self._write(statement, [row]) for row in rows)
 
-    def _execute(self, statement: sql.Statement, rows: list[tuple[Any, ...]]) -> None:
+    def _execute(self, statement: sql.Statement, rows: list[Row]) -> None:
         if self._path is not None and self._ready and not self._path.exists():
             self._engine.dispose()  # somebody removed the file: the open one would swallow every row
             self._ready = False

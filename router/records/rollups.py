@@ -7,16 +7,17 @@ process that is killed loses that much of its sums, and none of its records.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import log10
+from itertools import chain
 from typing import Any, Literal
 
+import numpy
+from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, Table
 
-from router import record
-from router.records.schema import measures, traffic
-from router.records.sql import LARGEST, Statement, insert_into
+from router.records.schema import measures, records, traffic
+from router.records.sql import Row, Statement, insert_into
 from router.types import Record, Score
 
 Measure = Literal["ttft", "tpot", "total", "overhead", "score"]
@@ -29,14 +30,24 @@ SCORE_BUCKETS = 20  # of [0, 1]
 _TINY_S = 1e-6
 _ADDED = ("requests", "input_tokens", "output_tokens", "cost", "compared", "saved")
 
-_Traffic = dict[tuple[Any, ...], list[float]]
-_Measures = dict[tuple[Any, ...], int]
-_MEASURED: tuple[Measure, ...] = ("ttft", "tpot", "total", "overhead")
-_Times = dict[tuple[int, str, str], tuple[list[float], list[float], list[float], list[float]]]  # seconds, as measured
+# Where a row of `records` has what sums are kept by: all but the first two stand beside each other.
+_COLUMNS = tuple(records.columns.keys())
+_TIME, _POLICY = _COLUMNS.index("time"), _COLUMNS.index("policy")
+_PLACE = slice(_COLUMNS.index("route"), _COLUMNS.index("outcome") + 1)
 
 
-def bucket_of(seconds: float) -> int:
-    return int(log10(seconds) * PER_DECADE // 1) if seconds > _TINY_S else -6 * PER_DECADE
+def buckets(seconds: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """How many times lie in each bucket."""
+    return _counted(numpy.floor(numpy.log10(numpy.maximum(seconds, _TINY_S)) * PER_DECADE))
+
+
+def _by_score(scores: Sequence[float]) -> Iterator[tuple[int, int]]:
+    return _counted(numpy.minimum(numpy.floor(numpy.multiply(scores, SCORE_BUCKETS)), SCORE_BUCKETS - 1))
+
+
+def _counted(found: NDArray[numpy.float64]) -> Iterator[tuple[int, int]]:
+    values, counts = numpy.unique(found.astype(numpy.int64), return_counts=True)
+    return zip(values.tolist(), counts.tolist(), strict=True)
 
 
 def seconds_of(bucket: int) -> float:
@@ -61,16 +72,41 @@ class Rollups:
     def __init__(self, engine: Engine) -> None:
         self._insert_traffic = _adding(engine, traffic, _ADDED)
         self._insert_measures = _adding(engine, measures, ("count",))
-        self._traffic: _Traffic = {}
-        self._measures: _Measures = {}
-        self._times: _Times = {}
+        self.done()
 
     def __bool__(self) -> bool:
         return bool(self._traffic)
 
-    def add(self, of: Iterable[Record]) -> None:
-        for one in of:
-            _add(self._traffic, self._measures, self._times, one)
+    def add(self, of: Sequence[Record], rows: Sequence[Row]) -> None:
+        """These records, and each one's row."""
+        alike: defaultdict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for n, row in enumerate(rows):  # then a few calls add up all that are alike
+            alike[row[_TIME] // FINE_S, row[_POLICY], row[_PLACE]].append(n)
+        for (time, policy, place), found in alike.items():
+            start = int(time) * FINE_S
+            some = [of[n] for n in found]
+            column = dict(zip(_COLUMNS, zip(*[rows[n] for n in found], strict=True), strict=True))
+            self._add_traffic((start, policy, *(name or "" for name in place)), some, column)
+            if column["route"][0] is not None:
+                self._add_measures(start, some, column)
+
+    def _add_traffic(self, key: tuple[Any, ...], some: list[Record], column: Mapping[str, Sequence[Any]]) -> None:
+        costs = [cost for cost in column["cost"] if cost is not None]
+        saved = [one.cost_large - one.cost for one in some if one.cost is not None and one.cost_large is not None]
+        tokens = (sum(column["input_tokens"]), sum(column["output_tokens"]))
+        more = [len(some), *tokens, sum(costs), len(saved), sum(saved)]
+        before = self._traffic.get(key)
+        self._traffic[key] = more if before is None else _joined(before, more)
+
+    def _add_measures(self, start: int, some: list[Record], column: Mapping[str, Sequence[Any]]) -> None:
+        group, deployment = column["group"][0], column["deployment"][0] or ""
+        for measure in ("ttft", "tpot", "total"):
+            times = [seconds for seconds in column[f"{measure}_s"] if seconds is not None]
+            self._measured[start, measure, group, deployment] += times
+        self._measured[start, "overhead", "", ""] += [one.timing.overhead_s for one in some]
+        for name, score in chain.from_iterable([one.scores.items() for one in some]):
+            if isinstance(score, Score):
+                self._measured[start, "score", name, ""].append(score.value)
 
     def execute(self, connection: Connection) -> None:
         # In order of their keys: two gateways that add to the same rows of one server never wait for each other.
@@ -79,61 +115,22 @@ class Rollups:
         if spread:
             self._insert_measures.execute(connection, sorted((*key, count) for key, count in spread.items()))
 
-    def _spread(self) -> _Measures:
+    def _spread(self) -> dict[tuple[Any, ...], int]:
         """Of each measure how many lie in each bucket; of the overhead, which is asked for as a whole, over all."""
-        spread = dict(self._measures)
-        for (start, group, deployment), cells in self._times.items():
-            places = ((group, deployment),) * 3 + (("", ""),)
-            for measure, place, seconds in zip(_MEASURED, places, cells, strict=True):
-                for bucket, count in Counter(map(bucket_of, seconds)).items():
-                    key = (start, measure, *place, bucket)
-                    spread[key] = spread.get(key, 0) + count
-        return spread
+        return {
+            (*key, bucket): count
+            for key, values in self._measured.items()
+            for bucket, count in (_by_score(values) if key[1] == "score" else buckets(values))
+        }
 
     def done(self) -> None:
         """They were added, and the transaction is over."""
-        self._traffic, self._measures, self._times = {}, {}, {}
+        self._traffic: dict[tuple[Any, ...], list[float]] = {}
+        self._measured: defaultdict[tuple[int, Measure, str, str], list[float]] = defaultdict(list)
 
 
 def _joined(cell: list[float], more: list[float]) -> list[float]:
     return [a + b for a, b in zip(cell, more, strict=True)]
-
-
-def _add(fine: _Traffic, spread: _Measures, times: _Times, one: Record) -> None:
-    start = int(one.time) // FINE_S * FINE_S
-    decision, served, timing = one.decision, record.served(one), one.timing
-    group, deployment, route = "", "", ""
-    if served is not None:
-        group, deployment = served.group, served.deployment
-    if decision is not None:
-        group, route = group or decision.group, decision.route
-    key = (start, one.policy, route, group, deployment, one.outcome)
-    cell = fine.get(key)
-    if cell is None:
-        cell = fine[key] = [0, 0, 0, 0.0, 0, 0.0]
-    cell[0] += 1
-    cell[1] += min(one.usage.input, LARGEST)
-    cell[2] += min(one.usage.output, LARGEST)
-    if one.cost is not None:
-        cell[3] += one.cost
-        if one.cost_large is not None:
-            cell[4] += 1
-            cell[5] += one.cost_large - one.cost
-    if decision is None:
-        return
-    took = times.get((start, group, deployment))
-    if took is None:
-        took = times[start, group, deployment] = ([], [], [], [])
-    if timing.ttft_s is not None:
-        took[0].append(timing.ttft_s)
-    if timing.tpot_s is not None:
-        took[1].append(timing.tpot_s)
-    took[2].append(timing.total_s)
-    took[3].append(timing.overhead_s)
-    for name, score in one.scores.items():
-        if isinstance(score, Score):
-            place = (start, "score", name, "", min(int(score.value * SCORE_BUCKETS), SCORE_BUCKETS - 1))
-            spread[place] = spread.get(place, 0) + 1
 
 
 def _widths(fine: Mapping[tuple[Any, ...], Any], add: Any) -> dict[tuple[Any, ...], Any]:

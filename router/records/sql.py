@@ -45,7 +45,10 @@ class Feedback(Struct, frozen=True, kw_only=True):
     label: str | None = None
 
 
-def row(of: Record) -> tuple[Any, ...]:
+Row = tuple[Any, ...]  # the values of one row, in its table's order of columns
+
+
+def row(of: Record) -> Row:
     """One record as the values of `records`, in its columns' order.
 
     Raises `UnicodeEncodeError` when it holds a lone surrogate.
@@ -83,11 +86,11 @@ def row(of: Record) -> tuple[Any, ...]:
     )
 
 
-def feedback_row(of: Feedback) -> tuple[Any, ...]:
+def feedback_row(of: Feedback) -> Row:
     return (of.request_id, of.tenant, of.time, of.score, of.label)
 
 
-def sample_row(of: Sample) -> tuple[Any, ...]:
+def sample_row(of: Sample) -> Row:
     return (of.id, of.time, of.policy, msgspec.json.encode(of).decode())
 
 
@@ -109,7 +112,7 @@ class Statement:
         one = f"({', '.join('?' * len(names))})"
         self._many = self._sql.replace(one, ", ".join([one] * _TOGETHER)) if one in self._sql else ""
 
-    def execute(self, connection: Connection, rows: list[tuple[Any, ...]]) -> None:
+    def execute(self, connection: Connection, rows: list[Row]) -> None:
         if self._names is None:
             while self._many and len(rows) >= _TOGETHER:
                 connection.exec_driver_sql(self._many, tuple(chain.from_iterable(rows[:_TOGETHER])))

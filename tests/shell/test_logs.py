@@ -97,6 +97,23 @@ def test_a_request_is_one_json_line_built_from_its_record(written: Log):
     assert line["time"].endswith("Z")
 
 
+def test_requests_and_other_lines_stand_in_the_order_in_which_they_came(written: Log):
+    for number in range(3):
+        log.info("before %d", number)
+        logs.request(record(id=f"req-{number}"))
+        logs.request(record(id=f"req-{number}b", attempts=()))
+    own = [line.get("request_id") or line["message"] for line in written.lines]
+    assert own == [name.format(n) for n in range(3) for name in ("before {}", "req-{}", "req-{}b")]
+    assert "errors" not in written.lines[2]
+
+
+def test_a_name_that_is_not_ascii_is_escaped_in_its_line_and_the_others_are_as_ever(written: Log):
+    for policy in ("default", "größe\u2028", "default"):
+        logs.request(record(policy=policy))
+    assert written.text.isascii()
+    assert [line["policy"] for line in written.lines] == ["default", "größe\u2028", "default"]
+
+
 def test_a_line_of_the_gateway_carries_the_request_id_it_was_given(written: Log):
     log.warning("scorer %s failed", "judge", extra={"request_id": "req-2"})
     assert written.lines[0]["request_id"] == "req-2"
