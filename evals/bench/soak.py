@@ -197,8 +197,8 @@ class Rig:
             self.window.beside.append(answer.took_s)
 
     async def watch(self, keeper: int, state: Path) -> None:
-        """Looks at the workers until it is cancelled."""
-        workers, used, at = family(keeper)[1:], cpu_s(keeper), monotonic()
+        """Looks at the workers until it is cancelled, and says what was seen in each window that is over."""
+        workers, window, used, at = family(keeper)[1:], self.window, cpu_s(keeper), monotonic()
         while True:
             await asyncio.sleep(min(EVERY_S, self._each_s / 3))
             for server in self.servers.values():
@@ -206,6 +206,8 @@ class Rig:
             now = family(keeper)[1:]
             self.restarts += len(set(now) - set(workers))
             workers = now
+            if self.window is not window:
+                print(json.dumps(row(window)), file=sys.stderr, flush=True)
             window = self.window
             window.looks.append([look(pid) for pid in now])
             window.records_mb = records_mb(state)
