@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import ssl
 from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urljoin
@@ -19,6 +20,7 @@ import httpx
 from router.config import Config, Deployment
 from router.health import Health
 from router.types import Report
+from router.upstreams.http1 import AGE_S
 
 log = logging.getLogger("pointsman.reports")
 
@@ -65,8 +67,9 @@ def _line(name: str) -> re.Pattern[str]:
 class Reports:
     """Asks the deployments of the configuration in force. One per process."""
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, *, age_s: float = AGE_S) -> None:
         self._health = health
+        self._age_s = age_s  # of a connection, which is never idle for long: a name may get another address
         self._asking: dict[str, tuple[Deployment, asyncio.Task[None]]] = {}
 
     def use(self, config: Config) -> None:
@@ -88,15 +91,18 @@ class Reports:
 
     async def _ask(self, deployment: Deployment) -> None:
         """Once in a while, until cancelled."""
-        async with httpx.AsyncClient(timeout=WITHIN_S, follow_redirects=False, trust_env=False) as client:
-            told = ""
-            while True:
-                if deployment.health_url:
-                    up = await _get(client, deployment, deployment.health_url) is not None
-                    self._health.checked(deployment.name, up, asyncio.get_running_loop().time())
-                if deployment.metrics_url:
-                    told = self._tell(deployment, await _get(client, deployment, deployment.metrics_url), told)
-                await asyncio.sleep(EVERY_S)
+        told, now = "", asyncio.get_running_loop().time
+        trusted = httpx.create_ssl_context(trust_env=False)
+        while True:
+            async with _client(trusted) as client:
+                until = now() + self._age_s
+                while now() < until:
+                    if deployment.health_url:
+                        up = await _get(client, deployment, deployment.health_url) is not None
+                        self._health.checked(deployment.name, up, now())
+                    if deployment.metrics_url:
+                        told = self._tell(deployment, await _get(client, deployment, deployment.metrics_url), told)
+                    await asyncio.sleep(EVERY_S)
 
     def _tell(self, deployment: Deployment, text: str | None, told: str) -> str:
         """Hand the numbers on; one line in the log whenever it changes what there is and what is lacking."""
@@ -116,6 +122,10 @@ def _lacking(report: Report | None) -> str:
     parts = {"running": report.running, "waiting": report.waiting, "kv": report.kv}
     missing = [name for name, value in parts.items() if value is None]
     return f"the engine does not report {', '.join(missing)}" if missing else ""
+
+
+def _client(trusted: ssl.SSLContext) -> httpx.AsyncClient:
+    return httpx.AsyncClient(verify=trusted, timeout=WITHIN_S, follow_redirects=False, trust_env=False)
 
 
 async def _get(client: httpx.AsyncClient, deployment: Deployment, url: str) -> str | None:

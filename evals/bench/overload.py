@@ -22,14 +22,15 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from time import perf_counter
-from typing import Any, cast
+from time import monotonic
+from typing import Any
 
 import uvloop
 from msgspec import Struct
 
 from evals.bench.added import percentile, request
 from evals.bench.flips import POLICY
+from evals.bench.line import ask
 from evals.bench.run import body, cpu_s, free_port, process
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, Step, Wait, chat_answer
@@ -56,32 +57,6 @@ def server() -> ScriptedServer:
     return ScriptedServer(script)
 
 
-class Asked(asyncio.Protocol):
-    """One request on a connection of its own. `status` is that of its answer once it is whole, 0 where none came."""
-
-    def __init__(self, request: bytes) -> None:
-        self.status = asyncio.get_running_loop().create_future()
-        self._request = request
-        self._got = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast(asyncio.WriteTransport, transport).write(self._request)
-
-    def data_received(self, data: bytes) -> None:
-        self._got += data
-        head, end, rest = self._got.partition(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
-        if end and len(rest) >= int(length or 0):
-            self._over(int(head.split(b" ", 2)[1]))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._over(0)
-
-    def _over(self, status: int) -> None:
-        if not self.status.done():
-            self.status.set_result(status)
-
-
 class Answer(Struct, frozen=True):
     """Status (0: no answer in time), seconds, and how late it was asked."""
 
@@ -91,33 +66,23 @@ class Answer(Struct, frozen=True):
 
 
 async def one(port: int, asked: bytes, due: float) -> Answer:
-    begun = perf_counter()
-    status, transport = 0, None
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            transport, answer = await loop.create_connection(lambda: Asked(asked), "127.0.0.1", port)
-            status = await answer.status
-    except (TimeoutError, OSError):
-        status = 0
-    finally:
-        if transport is not None:
-            transport.close()
-    return Answer(status, perf_counter() - begun, begun - due)
+    begun = monotonic()
+    got = await ask(port, asked, PATIENCE_S)
+    return Answer(got.status, monotonic() - begun, begun - due)
 
 
 async def offered(gateway: Gateway, rate: float, seconds: float, chance: Random) -> dict[str, Any]:
     """What came of requests at this rate."""
     asked = request(body())
     tasks, beside = list[asyncio.Task[Answer]](), list[asyncio.Task[Answer]]()
-    begun = due = perf_counter()
+    begun = due = monotonic()
     used = cpu_s(gateway.pid)
     while (due := due + chance.expovariate(rate)) < begun + seconds:
-        await asyncio.sleep(max(0.0, due - perf_counter()))
+        await asyncio.sleep(max(0.0, due - monotonic()))
         tasks.append(asyncio.create_task(one(gateway.port, asked, due)))
         if not len(tasks) % BESIDE:
             beside.append(asyncio.create_task(one(gateway.mock, asked, due)))
-    ended = perf_counter()
+    ended = monotonic()
     found, mocked = await asyncio.gather(*tasks), await asyncio.gather(*beside)
     used = cpu_s(gateway.pid) - used
     shed = [answer.took_s for answer in found if answer.status == 503]
@@ -132,7 +97,7 @@ async def offered(gateway: Gateway, rate: float, seconds: float, chance: Random)
         "shed_ms": _times(shed),
         "mock_ms": _times([answer.took_s for answer in mocked if answer.status == 200]),
         "load_late_ms": _times([answer.late_s for answer in found]),
-        "gateway_core": round(used / (perf_counter() - begun), 2),
+        "gateway_core": round(used / (monotonic() - begun), 2),
     }
 
 

@@ -13,14 +13,19 @@ import ssl
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
+from random import uniform
 from typing import cast
 from urllib.parse import urlsplit
 
 import httptools  # pyright: ignore[reportMissingTypeStubs]
 
-from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated
+from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated, UpstreamError
 
 IDLE_S = 4.0  # uvicorn and vLLM close idle connections after 5 s; leave before them
+# A busy connection is replaced after so long at most: one to an address that the name no longer has may be answered for
+# ever. With what it is idle for and what a new one takes, a new address is used within a minute.
+AGE_S = 45.0
+AGAIN_S = 5.0  # after a failed replacement
 READ = 64 * 1024  # bytes read from a socket at once
 HIGH_WATER = 64 * 1024  # unread bytes at which the socket is no longer read
 HEAD_LIMIT = 64 * 1024  # Envoy's default cap on response headers is 60 KiB
@@ -48,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self.status = 0
         self.keep_alive = False
         self.idle_since = 0.0
+        self.until = 0.0  # then it is replaced; 0 once it has been
         self.lost = False
         self.begin()
 
@@ -249,7 +255,14 @@ def _decoder(encoding: str) -> zlib._Decompress | None:  # pyright: ignore[repor
 class Pool:
     """Keep-alive connections to one origin. Not bounded here: `max_in_flight` bounds deployments."""
 
-    def __init__(self, base_url: str, *, connect_s: float = 5.0, ssl_context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        connect_s: float = 5.0,
+        age_s: float = AGE_S,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
             raise ValueError(f"base_url must be http(s)://host[:port]/path, not {base_url!r}")
@@ -260,6 +273,8 @@ class Pool:
         self.prefix = url.path.rstrip("/")
         self._ssl = (ssl_context or ssl.create_default_context()) if self.tls else None
         self._connect_s = connect_s
+        self._age_s = age_s
+        self._renewing: asyncio.Task[None] | None = None
         self._idle: deque[Connection] = deque()
         self._all: set[Connection] = set()
         self.loop = asyncio.get_running_loop()
@@ -310,6 +325,8 @@ class Pool:
         except OSError as error:
             raise ConnectFailed(f"no connection to the upstream ({_reason(error)})") from error
         self._all.add(connection)
+        # Not all at once, where many were made at once.
+        connection.until = self.loop.time() + self._age_s * uniform(0.5, 1.0)  # noqa: S311
         return connection
 
     def _take_idle(self) -> Connection | None:
@@ -329,16 +346,44 @@ class Pool:
         if connection.lost or not connection.complete or not connection.keep_alive or connection.failure is not None:
             connection.close()
             return
+        now = self.loop.time()
+        if now > connection.until and self._outlived(connection):
+            connection.close()
+            return
         connection.begin()
-        now = connection.idle_since = self.loop.time()
+        connection.idle_since = now
         self._idle.append(connection)
         while self._idle[0].lost or self._idle[0].idle_since < now - IDLE_S:
             self._idle.popleft().close()
+
+    def _outlived(self, connection: Connection) -> bool:
+        """Whether there is another in its place; if not, one is made, while no other is. No request waits for it, and
+        while names do not resolve the old ones go on."""
+        if not connection.until:
+            return True
+        if self._renewing is None or self._renewing.done():
+            self._renewing = self.loop.create_task(self._renew(connection))
+        return False
+
+    async def _renew(self, old: Connection) -> None:
+        try:
+            new = await self._connect()
+        except UpstreamError:
+            await asyncio.sleep(AGAIN_S)
+            return
+        old.until = 0.0
+        new.idle_since = self.loop.time()
+        self._idle.append(new)
+        if old in self._idle:
+            self._idle.remove(old)
+            old.close()
 
     def forget(self, connection: Connection) -> None:
         self._all.discard(connection)
 
     async def aclose(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
         for connection in list(self._all):
             connection.close()
         self._idle.clear()

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from evals.bench.moved import NAME, NEW, OLD, Hosts
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import SSE, Head, Seen, Send, Step, chat, chunk, status
 from tests.support.rig import Rig, groups, running, text
+from tests.support.served import serving, write
 
 PINNED = """\
 version: 1
@@ -110,6 +112,33 @@ async def test_F29_a_name_that_does_not_resolve_is_one_attempt_and_another_serve
             reply = await rig.ask()
             assert (reply.status_code, reply.headers["x-pointsman-deployment"]) == (200, "b")
             assert not rig.gateway.health.of("a", asyncio.get_running_loop().time())["up"]
+
+
+async def test_F29_a_name_whose_server_has_stopped_is_called_at_its_new_address(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path)
+    if not await asyncio.to_thread(hosts.permitted):
+        pytest.skip("no hosts file of its own can be mounted here")
+    async with (
+        ScriptedServer(chat("old"), host=OLD) as old,
+        ScriptedServer(chat("new"), old.port, NEW) as new,
+        ScriptedServer(chat("other")) as other,
+    ):
+        hosts.say(OLD)
+        named = f"http://{NAME}:{old.port}/v1"
+        config = write(tmp_path, groups({"a": named, "b": other}, {"small": ["a"], "large": ["b"]}))
+        async with serving(tmp_path, config, before=hosts.before) as (_, client, _):
+
+            async def ask() -> str:
+                body = {"model": "auto", "messages": [{"role": "user", "content": "hello"}]}
+                reply = await client.post("/v1/chat/completions", json=body, headers={"x-score": "0.1"})
+                assert reply.status_code == 200
+                return reply.json()["choices"][0]["message"]["content"]
+
+            assert {await ask() for _ in range(5)} == {"old"}
+            hosts.say(NEW)
+            assert new.visits == []
+            await old.stop()
+            assert {await ask() for _ in range(5)} == {"new"}
 
 
 async def test_F29_a_certificate_that_is_not_trusted_gets_no_key_and_another_serves(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from router.config import Deployment, Timeouts
 from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated
 from router.seams import Call, Reply
+from router.upstreams.http1 import Pool
 from router.upstreams.openai import OpenAIUpstream
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Close, Head, Reset, Send, Step, Wait, chat, chat_stream
@@ -102,6 +103,64 @@ async def test_a_connection_closed_while_idle_is_replaced_without_a_failure() ->
     async with ScriptedServer(chat("again"), port) as server:
         assert b"again" in await read_all(await upstream.open(CALL))
         await upstream.aclose()
+
+
+class Doors:
+    """Counts the connections to a scripted server's place, and can stop taking new ones."""
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.opened = 0
+        self._server = server
+        self._door: asyncio.Server
+
+    async def open(self) -> str:
+        self._door = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._door.sockets[0].getsockname()[1]}/v1"
+
+    def shut(self) -> None:
+        self._door.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._server.port)
+        await asyncio.gather(_copy(reader, ours), _copy(theirs, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(65536):
+            writer.write(data)
+    writer.close()
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n"
+
+
+async def test_F29_a_busy_connection_is_replaced_when_it_is_old_and_no_call_waits_for_the_new_one() -> None:
+    async with ScriptedServer(chat("hello")) as server:
+        doors = Doors(server)
+        pool = Pool(await doors.open(), age_s=0.0)
+        async with asyncio.timeout(20):
+            while doors.opened < 4:
+                assert b"hello" in await read_all(await pool.request(HEAD, b"{}"))
+                await asyncio.sleep(0.01)
+        assert pool.open_connections <= 3, "the one in use, the one that takes its place, the next"
+        await pool.aclose()
+        doors.shut()
+
+
+async def test_F29_while_no_new_connection_can_be_made_the_old_one_goes_on() -> None:
+    async with ScriptedServer(chat("hello")) as server:
+        doors = Doors(server)
+        pool = Pool(await doors.open(), age_s=0.0)
+        first = await pool.request(HEAD, b"{}")
+        doors.shut()
+        await read_all(first)
+        for _ in range(5):
+            assert b"hello" in await read_all(await pool.request(HEAD, b"{}"))
+            await asyncio.sleep(0.02)
+        assert (doors.opened, pool.open_connections) == (1, 1)
+        await pool.aclose()
 
 
 async def test_a_refused_connection_says_so_without_an_address() -> None:

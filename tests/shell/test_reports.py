@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from router.reports import parse
+from router.config import Config, Deployment
+from router.health import Health
+from router.reports import Reports, parse
 from router.types import Report
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Head, Script, Seen, Send, Step, chat
@@ -127,3 +130,26 @@ async def test_M07_a_failing_health_check_takes_a_deployment_out_and_a_passing_o
             await until(lambda: bool(gateway.gateway.health.of("a", asyncio.get_running_loop().time())["up"]))
             assert (await gateway.ask()).headers["x-pointsman-deployment"] == "a"
     assert {visit.seen.path for visit in one.visits} == {"/health", "/v1/chat/completions"}
+
+
+async def test_F29_what_is_asked_every_second_is_asked_anew_where_it_is() -> None:
+    opened = 0
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened
+        opened += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    deployment = Deployment(name="a", upstream="openai", base_url=f"{url}/v1", health_url="/health")
+    config = Config(policies={}, models={}, groups={}, deployments={"a": deployment}, scorers={}, digest="")
+    reports = Reports(Health(), age_s=0.01)
+    async with server, asyncio.timeout(20):
+        reports.use(config)
+        while opened < 2:
+            await asyncio.sleep(0.05)
+        await reports.aclose()

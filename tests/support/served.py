@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,10 +27,11 @@ def write(folder: Path, groups_yaml: str, policy: str = POLICY) -> Path:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, config: Path, *more: str
+    folder: Path, config: Path, *more: str, before: Sequence[str] = ()
 ) -> AsyncIterator[tuple[subprocess.Popen[bytes], httpx.AsyncClient, str]]:
+    """`before`: the command that runs it."""
     port, admin = free_port(), free_port()
-    argv = [sys.executable, "-m", "router", "serve", "--config", str(config), "--port", str(port)]
+    argv = [*before, sys.executable, "-m", "router", "serve", "--config", str(config), "--port", str(port)]
     argv += ["--admin-port", str(admin), "--state", str(folder / "state"), *more]
     with (folder / "log").open("wb") as out:
         process = subprocess.Popen(argv, stdout=out, stderr=out)
