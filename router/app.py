@@ -58,8 +58,8 @@ SESSION_HEADERS = (
     b"x-session-id",
     b"x-session-affinity",
 )
-_SESSION = frozenset(SESSION_HEADERS)
 _FORWARDED = frozenset(name.encode() for name in FORWARDED)
+_READ = _FORWARDED.union(SESSION_HEADERS)
 
 # Those that ask whether the gateway lives have no key; every other path has to be asked for with one.
 OPEN = frozenset(("/healthz", "/readyz"))
@@ -212,11 +212,9 @@ def _declared(headers: Mapping[bytes, bytes], limit: int) -> int:
 
 def caller_of(request_id: str, headers: Mapping[bytes, bytes], wanted: frozenset[bytes]) -> Caller:
     """The caller as its headers tell; `wanted` are those that policies and scorers read."""
-    session = None
-    if not _SESSION.isdisjoint(headers):
-        session = next(headers[name].decode("latin-1") for name in SESSION_HEADERS if name in headers)
-    if _FORWARDED.isdisjoint(headers) and wanted.isdisjoint(headers):
-        return Caller(id=request_id, session=session)
+    if _READ.isdisjoint(headers) and wanted.isdisjoint(headers):
+        return Caller(request_id)
+    session = next((headers[name].decode("latin-1") for name in SESSION_HEADERS if name in headers), None)
     kept = {
         name.decode("latin-1"): value.decode("latin-1")
         for name, value in headers.items()

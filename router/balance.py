@@ -22,6 +22,8 @@ _TTFT_FLOOR_S = 0.05  # and so are all below
 def order(names: tuple[str, ...], load: Load, draw: float, bound: float) -> tuple[str, ...]:
     """Least busy first; before them the deployment that has the request's prefix, unless it is busier than `bound`
     times the mean. `bound` 0 = the prefix does not matter."""
+    if not load.reports and not load.prefix:
+        return _least_busy(names, load.in_flight, draw)
     ordered = _in_order(names, load, draw)
     first = home(names, load, bound) if load.prefix and bound else None
     if first is None or first == ordered[0]:
@@ -97,7 +99,7 @@ def _least_busy(names: tuple[str, ...], in_flight: Mapping[str, float], draw: fl
     """Fewest in flight first. Ties stand in a random order drawn from the one number, every order equally likely."""
     if len(names) == 2:  # the common case, in a fifth of the time
         one, two = names
-        first, second = max(0, in_flight.get(one, 0)), max(0, in_flight.get(two, 0))
+        first, second = in_flight.get(one, 0), in_flight.get(two, 0)
         return names if first < second or (first == second and draw < 0.5) else (two, one)
     left = list(names)
     shuffled: list[str] = []

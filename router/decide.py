@@ -24,7 +24,7 @@ the rules above; encrypted reasoning at user turns as well; an answer that its m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace as replaced
 from itertools import pairwise
 from typing import Any
@@ -36,6 +36,8 @@ from router.cascade import concluded
 from router.config import Band, Cascade, Explore, Policy, ScoreRule
 from router.policy import ASKED, UNRANKED, Asked, Ladder, Selection, Step, ladder, leads
 from router.types import Abstain, Checked, Cut, Decision, Load, NeedScore, Score, Session, Signals, Target
+
+Ask = Callable[[str], Score | Abstain | None]
 
 # `plan` settles ties by the first bits of the draw; what comes after these many says whether to explore, so that the
 # explored requests spread over deployments as all others do. A draw has 48 bits.
@@ -58,8 +60,10 @@ def decide(
     load: Load,
     draw: float | None = None,
     checked: Checked | None = None,
+    ask: Ask | None = None,
 ) -> Decision | NeedScore:
-    """The group for one request, or which scorer to ask first; call again with its answer in `scores`.
+    """The group for one request, or which scorer to ask first; call again with its answer in `scores`. `ask` gives an
+    answer that is at hand, or None: what it gives is as good as if it had been in `scores`.
 
     Same arguments, same answer. `draw` in [0, 1) is the request's chance; without it nothing is explored. `session` is
     what the store remembers, None where there is nothing. Of `load` only the cuts in force are looked at: a busy or
@@ -71,10 +75,10 @@ def decide(
     steps = ladder(policy)
     within = kept_within(policy, signals) if steps.stays else None
     if within is None:
-        return _decide(policy, steps, signals, scores, session, load, draw, checked)
+        return _decide(policy, steps, signals, scores, session, load, draw, checked, ask)
     if session is not None and session.group not in within:
         session = None  # what it remembers is elsewhere, and the request may not go there
-    made = _decide(policy, steps, signals, scores, session, load, draw, checked)
+    made = _decide(policy, steps, signals, scores, session, load, draw, checked, ask)
     if isinstance(made, NeedScore):
         return made
     if made.group not in within:  # an abstention leads to the default, which may be elsewhere
@@ -102,6 +106,7 @@ def _decide(
     load: Load,
     draw: float | None,
     checked: Checked | None,
+    ask: Ask | None,
 ) -> Decision | NeedScore:
     if session is not None and session.holds == "answer":
         return _kept(policy, session)
@@ -115,7 +120,7 @@ def _decide(
             if step.rule is not None:
                 cut = load.cuts.get(step.route.name) if load.cuts else None
                 rule = step.rule if cut is None else in_force(step.rule, cut)
-                made = _by_score(policy, steps, step, rule, cut, scores, held, signals)
+                made = _by_score(policy, steps, step, rule, cut, scores, held, signals, ask)
                 if policy.explore is None or session is not None or signals.tool_loop or signals.side_request:
                     return made
                 return _explored(steps, policy.explore, step, rule, cut, made, draw)
@@ -194,11 +199,12 @@ def _by_score(
     scores: Mapping[str, Score | Abstain],
     held: Held | None,
     signals: Signals,
+    ask: Ask | None,
 ) -> Decision | NeedScore:
     if held is not None and held.above is not None and step.top <= held.above:
         return _stay(policy, held)
     given = scores.get(rule.scorer)
-    if given is None:
+    if given is None and (ask is None or (given := ask(rule.scorer)) is None):
         return NeedScore(scorer=rule.scorer)
     if not isinstance(given, Score) or not 0.0 <= given.value <= 1.0 or not rule.bands:
         if held is not None:

@@ -7,7 +7,7 @@ end. No I/O and no decisions here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -158,6 +158,7 @@ class Flight(Struct, eq=False):
     session: Session | None = None
     load: Load | None = None
     scores: dict[str, Score | Abstain] = {}
+    asked: Awaitable[Score | Abstain] = _LATER  # of a scorer whose answer has to be waited for
     decision: Decision | None = None
     carried: Carried | None = None
     unset: tuple[str, ...] = ()  # fields of the policy's own that it cannot be told
@@ -259,18 +260,17 @@ class Flight(Struct, eq=False):
 
     def headers(self) -> Headers:
         """The `x-pointsman-*` headers of every inference answer."""
-        own = b"x-pointsman-request-id: " + self.caller.id.encode()
-        decision, target = self.decision, self.target
+        own, decision, target = self.caller.id.encode(), self.decision, self.target
         if decision is None:
-            return [own]
+            return [b"x-pointsman-request-id: " + own]
         if not self.settled:
-            return [own, self.snapshot.headers(decision.policy, decision.route, None, None)]
+            place = self.snapshot.headers(decision.policy, decision.route, None, None)
+            return [b"x-pointsman-request-id: " + own, place]
         group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
         place = self.snapshot.headers(decision.policy, decision.route, group, deployment)
-        headers = [own, place]
+        headers = [b"x-pointsman-request-id: %b\r\n%b\r\nx-pointsman-attempts: %d" % (own, place, self.tries)]
         if decision.score is not None:
             headers.append(b"x-pointsman-score: %.4f" % decision.score)
-        headers.append(b"x-pointsman-attempts: %d" % self.tries)
         if self.dropped:
             headers.append(b"x-pointsman-dropped: " + _listed(self.dropped))
         return headers

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Literal, Protocol, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -59,7 +60,8 @@ class Front(HttpToolsProtocol):
         self.received = 0  # bytes of what is waited for
         self.framing = 0  # bytes since the newest of the body: of chunks' heads and of trailers
         app = cast(object, self.app)  # pyright: ignore[reportUnknownMemberType]
-        self._serves = cast(Hot, app) if hasattr(app, "hot") else None
+        self.serves = cast(Hot, app)  # asked for nothing where it has no hot paths
+        self._hot: Mapping[bytes, tuple[Dialect, bytes]] = self.serves.hot if hasattr(app, "hot") else {}
         self._direct: Direct | None = None  # the newest that went the short way; it may still be answered
         self._reading: Direct | None = None  # the same while its body comes in
 
@@ -96,15 +98,12 @@ class Front(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self.waiting, self.waited_s, self.received = "body", 0.0, 0
-        serves = self._serves
-        spoken = None if serves is None else serves.hot.get(self.url)
-        headers = None if spoken is None else self._plain_post()
-        if serves is None or spoken is None or headers is None:
+        spoken = self._hot.get(self.url)
+        if spoken is None or (headers := self._plain_post()) is None:
             self._through_asgi()
             return
-        self._direct = self._reading = Direct(self, serves, *spoken, headers)
-        cycle: Any = self._direct
-        self.cycle = cycle
+        direct: Any = Direct(self, spoken[0], spoken[1], headers)
+        self._direct = self._reading = self.cycle = direct
 
     def _plain_post(self) -> dict[bytes, bytes] | None:
         """The headers of a request that may go the short way, else None."""
@@ -115,10 +114,9 @@ class Front(HttpToolsProtocol):
         if parser.get_method() != b"POST" or parser.get_http_version() != "1.1":
             return None
         headers = dict(self.headers)
-        length = headers.get(b"content-length", b"")
         if len(headers) != len(self.headers) or not _UNUSUAL.isdisjoint(headers):
             return None
-        return headers if length.isdigit() and len(length) < 10 and int(length) <= DIRECT_LIMIT else None
+        return headers if _collected(headers.get(b"content-length", b"")) else None
 
     def _through_asgi(self) -> None:
         """What uvicorn would have done from the request's first byte on."""
@@ -195,13 +193,10 @@ class Direct(Exchange):
     _left: Callable[[], None] | None = None
     _task: asyncio.Task[None] | None = None
 
-    def __init__(
-        self, front: Front, serves: Hot, dialect: Dialect, ping: bytes, headers: Mapping[bytes, bytes]
-    ) -> None:
+    def __init__(self, front: Front, dialect: Dialect, ping: bytes, headers: Mapping[bytes, bytes]) -> None:
         self._ping = ping
         self.left = False  # here too: it is read several times, and the class's is ten times as dear
         self._front = front
-        self._serves = serves
         self._transport = front.transport
         self.dialect: Dialect = dialect
         self.headers = headers
@@ -210,8 +205,9 @@ class Direct(Exchange):
 
     def start(self) -> None:
         """The body is whole, or the client has left."""
-        self._task = self._front.loop.create_task(self._serves.direct(self.dialect, self.headers, self))
-        self._front.tasks.add(self._task)
+        front = self._front
+        self._task = front.loop.create_task(front.serves.direct(self.dialect, self.headers, self))
+        front.tasks.add(self._task)
 
     def handed_on(self) -> bytes:
         """The body, which is not kept here."""
@@ -307,6 +303,12 @@ class Direct(Exchange):
         if not self.keep_alive:
             self._transport.close()
         self._front.on_response_complete()
+
+
+@lru_cache(1024)
+def _collected(length: bytes) -> bool:
+    """Whether a body that is said to have so many bytes is collected here."""
+    return length.isdigit() and len(length) < 10 and int(length) <= DIRECT_LIMIT
 
 
 async def tick(connections: Iterable[object], every_s: float = TICK_S) -> None:

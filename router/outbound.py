@@ -56,25 +56,27 @@ def outbound(deployment: Deployment, flight: Flight) -> tuple[Call, Translation 
     Raises BadRequest where the request cannot be told in a dialect that the deployment speaks.
     """
     request = flight.request if flight.carried is None else told(flight, deployment)
-    dialect = request.dialect if request.dialect in deployment.dialects else spoken(deployment, request.dialect)
+    asked = request.dialect
+    dialect = asked if asked in deployment.dialects else spoken(deployment, asked)
     fields = flight.fields(deployment)
     translation: Translation | None = None
-    if fields and dialect in SHAPES and (dialect, request.dialect) != ("chat", "chat"):
-        request, fields, flight.unset = placed(request, dialect, fields)
-    if fields and dialect == "chat":
-        fields = _one_limit(fields)
+    if fields and dialect in SHAPES:
+        if (dialect, asked) != ("chat", "chat"):
+            request, fields, flight.unset = placed(request, dialect, fields)
+        if fields and dialect == "chat":
+            fields = _one_limit(fields)
     if flight.listen is not None and deployment.logprobs and dialect == "chat":
         fields = {**fields, "logprobs": True}
     pieces: Sequence[bytes | memoryview] = ()
-    if dialect == request.dialect and len(request.body) > LARGE and not fields and _in_pieces(request, deployment):
+    if dialect != asked:
+        translation = translate(request, dialect, deployment.model, set_fields=fields, adapt=deployment.adapt)
+        body = translation.body
+    elif len(request.body) > LARGE and not fields and _in_pieces(request, deployment):
         body, pieces = b"", outgoing_pieces(request, deployment.model, deployment.stream_usage)
-    elif dialect == request.dialect:
+    else:
         body = outgoing(request, deployment.model, deployment.stream_usage and request.stream, fields)
         if deployment.adapt is not AS_IT_IS and dialect == "chat":
             body = adapted(body, deployment.adapt)
-    else:
-        translation = translate(request, dialect, deployment.model, set_fields=fields, adapt=deployment.adapt)
-        body = translation.body
     headers = flight.forwarded
     if headers or dialect == "messages":
         headers = headers_for(dialect, headers)

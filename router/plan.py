@@ -75,23 +75,22 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
     seen = _standing(decision, policy, config, load, signals) or survey(decision, policy, config, load, signals)
     targets: list[Target] = []
     for group, names in seen.able:
-        if len(names) == 1:
-            targets.append(_target(names[0], group))
-            continue
-        ordered = order(names, load, draw, config.groups[group].affinity)
-        preferred = decision.deployment
-        if preferred is not None and group == decision.group and preferred in names:
-            ordered = (preferred, *(name for name in ordered if name != preferred))
-        targets += [_target(name, group) for name in ordered]
+        if len(names) > 1:
+            preferred = decision.deployment
+            ordered = order(names, load, draw, config.groups[group].affinity)
+            if preferred is not None and group == decision.group and preferred in names:
+                ordered = (preferred, *(name for name in ordered if name != preferred))
+            names = ordered
+        targets += _targets(names, group)
     if targets:
         refused = tuple((r.deployment, r.reason) for r in seen.refusals) if seen.refusals else ()
         return Plan(tuple(targets), refused)
     return _without_targets(seen, config, signals)
 
 
-@lru_cache(1024)  # a configuration has a few dozen
-def _target(deployment: str, group: str) -> Target:
-    return Target(deployment=deployment, group=group)
+@lru_cache(4096)  # of a small group every order comes again; of a large one few do
+def _targets(deployments: tuple[str, ...], group: str) -> tuple[Target, ...]:
+    return tuple([Target(deployment=name, group=group) for name in deployments])
 
 
 def survey(decision: Decision, policy: Selection, config: Config, load: Load, signals: Signals) -> Survey:

@@ -41,6 +41,7 @@ _CREDENTIALS = frozenset({"authorization", "proxy-authorization", "x-api-key", "
 _PROMPT_PART = 8_000  # characters that are kept of each end of a prompt
 _CASCADED = ("cascade", "verified", "escalated")
 _FAR_OFF_S = 1e12  # monotonic seconds that no process reaches
+_NO_USAGE, _NO_TIME = Usage(), Timing()
 
 
 class Book(Struct, frozen=True, kw_only=True):
@@ -153,13 +154,18 @@ def build(
     known = request is not None and request.model in book.names
     model = request.model if request is not None and known else OTHER
     name = decision.policy if decision is not None else ""
-    usage = usage if usage is not None else Usage()
+    usage = usage if usage is not None else _NO_USAGE
     server = _serving(attempts, partial)
-    price = book.prices.get(server.deployment) if server is not None else None
-    spent = cost(usage, price) if price is not None else None
+    spent = large = None
+    if server is not None:
+        price = book.prices.get(server.deployment)
+        if price is not None:
+            spent = cost(usage, price)
+        groups = book.dearest.get(name)
+        if groups is not None:
+            large = cost_large(usage, groups)
     if decision is not None and (decision.why in _CASCADED or (len(attempts) > 1 and attempts[-1].usage is not None)):
         attempts, spent = _all_calls(attempts, book)
-    groups = book.dearest.get(name) if server is not None else None
     if load is not None and decision is not None:
         load = _narrow(load, book.groups.get((name, decision.group)))
     return Record(  # in the order of its fields
@@ -176,8 +182,8 @@ def build(
         attempts,
         usage,
         spent,
-        cost_large(usage, groups) if groups is not None else None,
-        timing if timing is not None else Timing(),
+        large,
+        timing if timing is not None else _NO_TIME,
         outcome,
         partial,
         session,
@@ -246,8 +252,9 @@ def _clean(signals: Signals, known: bool) -> Signals:
 
 def _narrow(load: Load, deployments: frozenset[str] | None) -> Load:
     """Without deployments that do not matter here, and finite: JSON has no infinity for one that is draining."""
-    calm = not load.cooling and not load.reports and not load.probing
-    if calm and (deployments is None or deployments.issuperset(load.in_flight)):
+    if not (load.cooling or load.reports or load.probing) and (
+        deployments is None or deployments.issuperset(load.in_flight)
+    ):
         return load
     kept = deployments if deployments is not None else frozenset((*load.in_flight, *load.cooling, *load.reports))
     return msgspec.structs.replace(

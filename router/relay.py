@@ -55,6 +55,7 @@ _USUAL = frozenset(("content-type", "content-length", "transfer-encoding", "conn
 # A name in the first bytes of an answer or event; one with anything odd in it is not looked at.
 _MODEL = re.compile(rb'"model"\s*:\s*"([A-Za-z0-9][A-Za-z0-9_.:/@+ -]{0,199})"')
 _MODEL_WITHIN = 2048
+JSON = b"content-type: application/json"
 _SENT = Call(path="", body=b"", stream=True)
 _UNKNOWN = PointsmanError("internal error")  # of an attempt that has not ended in a known way
 
@@ -192,12 +193,12 @@ class Relay:
             watch.rest()
             self._health.end(deployment.name, probe)
             ttft_s = flight.attempt_ttft_s
-            status = error.status if isinstance(error, UpstreamStatus) else flight.status
-            code = None if error is None else error.code
-            flight.attempts.append(Attempt(deployment.name, target.group, status, code, ttft_s))
             if error is None:
+                flight.attempts.append(Attempt(deployment.name, target.group, flight.status, None, ttft_s))
                 self._health.succeeded(deployment.name, ttft_s if stream else None)
             else:
+                status = error.status if isinstance(error, UpstreamStatus) else flight.status
+                flight.attempts.append(Attempt(deployment.name, target.group, status, error.code, ttft_s))
                 self._judge(deployment, error)
 
     def _left_out(self, flight: Flight, deployment: Deployment) -> None:
@@ -252,12 +253,12 @@ class Relay:
             raise BadAnswer("the upstream's answer is not a JSON object")
         self._see_model(deployment, answer)
         translation, exchange = flight.translation, flight.exchange
-        kind = b"application/json"
+        kind = "application/json"
         if translation is None:
             codec = flight.codec
             flight.usage = codec.usage(answer)
             out = codec.mended(answer)
-            kind = reply.headers.get("content-type", "").encode("latin-1") or kind
+            kind = reply.headers.get("content-type") or kind
         else:
             flight.usage = CODECS[translation.target].usage(answer)
             out = translation.answer(answer, flight.caller.id, time())
@@ -265,7 +266,7 @@ class Relay:
             see(flight, out, whole=True)
         flight.first_content(perf_counter())
         headers = flight.headers()
-        headers.append(b"content-type: " + kind)
+        headers.append(JSON if kind == "application/json" else f"content-type: {kind}".encode("latin-1"))
         if not _USUAL.issuperset(reply.headers):
             headers += _relayed(reply.headers)
         sent = exchange.answer(200, headers, out)

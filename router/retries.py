@@ -21,8 +21,9 @@ class Retries:
 
     def request(self, group: str) -> None:
         """A request begins."""
-        purse = self._purses.get(group, MOST) + SHARE
-        self._purses[group] = purse if purse < MOST else MOST
+        purse = self._purses.get(group, MOST)
+        if purse < MOST:
+            self._purses[group] = min(MOST, purse + SHARE)
 
     def take(self, group: str, now: float) -> bool:
         """Pay for one retry, or say that there is nothing left. `now` is monotonic seconds."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
 from time import localtime, perf_counter, time
 
@@ -37,20 +38,19 @@ from router.metrics import Metrics
 from router.plan import plan
 from router.refusals import error_headers, outcome_of, upstreams_own
 from router.relay import Relay
+from router.scoring import Scoring
 from router.seams import Codec, Recorder, Store
 from router.steering import Steering
 from router.store.limits import MemoryLimiter
 from router.tracing import Tracing
 from router.trials import Trials
 from router.types import (
-    Abstain,
     Caller,
     Decision,
     Dialect,
     NeedScore,
     Prompt,
     Request,
-    Score,
     Session,
     Shadow,
     Signals,
@@ -62,7 +62,6 @@ log = logging.getLogger("pointsman.service")
 
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
-_ANSWERS = (Score, Abstain)
 NO_PIN = Pin()  # where a policy says nothing, and of a group that is asked for by name
 BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
 
@@ -99,7 +98,8 @@ class Service:
         steered = self.steering.judged
         self.judging = Judging(self._relay, self._ticker, health, self.admission, metrics, steered)
         self.judging.use(snapshot)
-        self._verifier = Verifier(self._relay, health, self._ticker, self._score)
+        self._scoring = Scoring(metrics)
+        self._verifier = Verifier(self._relay, health, self._ticker, self._scoring.score)
         self._loop = asyncio.get_running_loop()
 
     async def serve(
@@ -194,10 +194,10 @@ class Service:
                 flight.session = await self._session(known) if known.known else None
         if request.dialect in origins.STATEFUL:
             flight.session = await origins.session(self.store, flight) or flight.session
-        scores = flight.scores
-        while not isinstance(step := decide(chosen, found, scores, flight.session, load, flight.draw), Decision):
-            prompt = Prompt(flight.text, found)
-            scores[step.scorer] = await self._score(flight, step.scorer, prompt)
+        ask = partial(self._scoring.at_hand, flight)
+        scores, session, draw = flight.scores, flight.session, flight.draw
+        while not isinstance(step := decide(chosen, found, scores, session, load, draw, None, ask), Decision):
+            scores[step.scorer] = await flight.asked
         flight.decision = step
         if step.deployment is None and step.group in snapshot.led:
             flight.load = load = replace(load, prefix=await self._prefix(request))
@@ -257,7 +257,8 @@ class Service:
             return
         load = replace(load, cuts=self.steering.cuts.get(other.name, {}))
         while isinstance(made := decide(other, found, flight.scores, flight.session, load, flight.draw), NeedScore):
-            flight.scores[made.scorer] = await self._score(flight, made.scorer, Prompt(text=flight.text, signals=found))
+            prompt = Prompt(text=flight.text, signals=found)
+            flight.scores[made.scorer] = await self._scoring.score(flight, made.scorer, prompt)
         flight.shadow = Shadow(policy=made.policy, route=made.route, group=made.group)
 
     def _signals(self, flight: Flight, now: float) -> tuple[str, Signals]:
@@ -280,28 +281,6 @@ class Service:
             return await self.store.session(*conversation.known)
         except ConnectionError:
             return None  # the store counts its own failures; the request goes on without a pin
-
-    async def _score(self, flight: Flight, name: str, prompt: Prompt) -> Score | Abstain:
-        """One scorer's answer. A scorer that is missing or breaks abstains: the policy's default serves."""
-        scorer = flight.snapshot.scorers.get(name)
-        begun = perf_counter()
-        answer: Score | Abstain
-        if scorer is None:
-            answer = Abstain(scorer=name, reason="missing")
-        else:
-            try:
-                got = scorer.score(prompt)
-                answer = got if isinstance(got, _ANSWERS) else await got
-            except Exception as error:  # noqa: BLE001  the seam to scorers: none of their faults may fail a request
-                log.warning(
-                    "scorer %s failed, so the policy's default serves: %s",
-                    name,
-                    type(error).__name__,
-                    extra={"request_id": flight.caller.id},
-                )
-                answer = Abstain(scorer=name, reason="error")
-        self.metrics.score(name, perf_counter() - begun, answer)
-        return answer
 
     async def _remember(self, flight: Flight) -> None:
         """Pin the conversation where it was served, and the state that its answer left."""

@@ -75,7 +75,7 @@ class Noted(Struct, gc=False):
         return Noted(facts=self.facts[:turns], prefixes=prefixes, tokens=tokens, unread=(at, new))
 
 
-class Request(Struct, frozen=True, kw_only=True, gc=False):
+class Request(Struct, frozen=True, gc=False):
     """What a codec reads out of one body. `body` stays the truth; the rest is a view of it."""
 
     dialect: Dialect
@@ -95,7 +95,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     noted: Noted | None = None  # of a body that is kept for the next one of its conversation
 
 
-class Caller(Struct, frozen=True, kw_only=True, gc=False):
+class Caller(Struct, frozen=True, gc=False):
     """Who asks and from where: what the HTTP layer knows beside the body."""
 
     id: str  # the request id

@@ -46,27 +46,31 @@ def extract(
     `hour` (0..23) and `weekday` (Monday is 0) are the operator's local time.
     """
     turns = request.turns
+    calls: tuple[ToolCall, ...] = ()
+    errors = growth = 0
+    tool_loop = False
     if len(turns) == 1 and text and not turns[0].tool_results:
-        facts, spoken, at = None, [True], 0  # the words found are this turn's
+        newest_turn, count = turns[0], 1  # the words found are this turn's
+        tokens, images = _tokens(request, _bytes(newest_turn), newest_turn.images), newest_turn.images
     else:
         facts = _facts(request)
         spoken = [one.spoken for one in facts]
-        at = newest(turns, spoken)
-    tool_loop = at >= 0 and not spoken[at]
-    calls: tuple[ToolCall, ...] = ()
-    errors = growth = 0
-    if facts is not None and len(turns) > 1 and (used := _newest_tool_use(spoken, at, tool_loop)):
-        growth = sum([facts[i].size for i in used]) // _BYTES_PER_TOKEN
-        calls = tuple([call for i in used if (made := turns[i].tool_calls) for call in made])
-        errors = sum([_failed(turns[i], facts[i]) for i in used if turns[i].tool_results])
-    tokens, images = _sizes(request, facts)
+        count, at = sum(spoken), newest(turns, spoken)
+        newest_turn = turns[at] if at >= 0 else None
+        tool_loop = at >= 0 and not spoken[at]
+        if len(turns) > 1 and (used := _newest_tool_use(spoken, at, tool_loop)):
+            growth = sum([facts[i].size for i in used]) // _BYTES_PER_TOKEN
+            calls = tuple([call for i in used if (made := turns[i].tool_calls) for call in made])
+            errors = sum([_failed(turns[i], facts[i]) for i in used if turns[i].tool_results])
+        images = sum([turn.images for turn in turns])
+        tokens = _tokens(request, sum([one.size for one in facts]), images)
     # In two steps: a call with more than fifteen keywords goes through a dictionary, which costs as much again.
     found = Signals(
         input_tokens=tokens,
         prompt_chars=len(text),
-        turns=sum(spoken),
+        turns=count,
         tools=request.tools,
-        side_request=not tool_loop and is_side_request(request, turns[at] if at >= 0 else None, text),
+        side_request=not tool_loop and is_side_request(request, newest_turn, text),
         wants_json=request.wants_json,
         stream=request.stream,
         max_output_tokens=request.max_output_tokens or 0,
@@ -110,23 +114,21 @@ def _newest_tool_use(spoken: list[bool], at: int, tool_loop: bool) -> range:
 
 def input_tokens(request: Request) -> int:
     """Estimated tokens of the whole prompt."""
-    return _sizes(request, None)[0]
+    turns = request.turns
+    return _tokens(request, sum(map(_bytes, turns)), sum([turn.images for turn in turns]))
 
 
-def _sizes(request: Request, facts: list[Facts] | None) -> tuple[int, int]:
-    """Estimated tokens of the whole prompt, from lengths alone; and its images, which count a flat sum each.
+def _tokens(request: Request, bytes_: int, images: int) -> int:
+    """Estimated tokens of the whole prompt, from lengths alone; an image counts a flat sum.
 
     Base64 in the body (images, audio, files) would swamp an estimate from the body's length, so the texts are
-    counted, and what the body holds beside them only up to what tools and a schema can plausibly take.
+    counted (`bytes_`), and what the body holds beside them only up to what tools and a schema can plausibly take.
     """
-    turns = request.turns
-    bytes_ = sum(map(_bytes, turns)) if facts is None else sum([one.size for one in facts])
-    images = sum([turn.images for turn in turns])
-    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(turns) + _TOKENS_PER_IMAGE * images
+    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
     if request.tools or request.wants_json:
         rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
         tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
-    return tokens, images
+    return tokens
 
 
 def _facts(request: Request) -> list[Facts]:

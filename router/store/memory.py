@@ -59,15 +59,15 @@ class MemoryStore:
         return {wish.group: wish.limit for wish in wishes}
 
     async def touch(self, session: Session, ttl_s: float) -> None:
-        now = self._clock()
-        self._sessions[session.id] = (session, now + ttl_s)
-        self._sessions.move_to_end(session.id)
+        now, known, key = self._clock(), self._sessions, session.id
+        known[key] = (session, now + ttl_s)
+        known.move_to_end(key)
         # Two at most a touch: the oldest by use are the likeliest to have expired, and no touch pays for all.
         for _ in range(2):
-            oldest = next(iter(self._sessions))
-            if oldest == session.id or (len(self._sessions) <= self._limit and self._sessions[oldest][1] > now):
+            oldest = next(iter(known))
+            if oldest == key or (known[oldest][1] > now and len(known) <= self._limit):
                 break
-            del self._sessions[oldest]
+            del known[oldest]
 
     async def aclose(self) -> None:
         self._sessions.clear()

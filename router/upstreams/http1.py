@@ -13,6 +13,7 @@ import ssl
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from random import uniform
 from typing import cast
 from urllib.parse import urlsplit
@@ -112,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         pass
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self.headers[_lower(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -173,6 +174,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         self._transport.abort()
+
+
+@lru_cache(512)  # the names that servers use
+def _lower(name: bytes) -> str:
+    return name.decode("latin-1").lower()
 
 
 def _head_too_large() -> BadAnswer:

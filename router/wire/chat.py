@@ -186,21 +186,25 @@ def _request(body: bytes, top: Top | Small, model: str, span: Span, turns: tuple
     if top.response_format is not ABSENT:
         with suppress(ValidationError):  # null, or the upstream's to refuse
             wants_json = _FORMAT.decode(top.response_format).type in ("json_object", "json_schema")
-    limit = count(top.max_completion_tokens)
+    limit = None
+    if top.max_completion_tokens is not None:
+        limit = count(top.max_completion_tokens)
+    if limit is None and top.max_tokens is not None:
+        limit = count(top.max_tokens)
     user = top.prompt_cache_key or top.user
     return Request(
-        dialect="chat",
-        body=body,
-        model=model,
-        model_span=span,
-        stream=bool(top.stream),
-        include_usage=include_usage,
-        stream_options_span=options_span,
-        turns=turns,
-        tools=len(top.tools or top.functions or ()),
-        wants_json=wants_json,
-        max_output_tokens=count(top.max_tokens) if limit is None else limit,
-        user=user if isinstance(user, str) else None,
+        "chat",
+        body,
+        model,
+        span,
+        top.stream is True,
+        include_usage,
+        options_span,
+        turns,
+        len(top.tools or top.functions or ()),
+        wants_json,
+        limit,
+        user if isinstance(user, str) else None,
     )
 
 
