@@ -47,6 +47,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
+        self.chunks: list[bytes] = []  # of the body, as they came; always the same list
+        self.on_body = self.chunks.append  # what the parser calls for each, which a stream has many of
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None  # done once something happens on the connection
@@ -62,7 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         """Before an answer; the parser goes on with the next one by itself."""
         self.head_done = self.complete = self.touched = False  # touched: any byte of the answer has arrived
         self.headers: dict[str, str] = {}
-        self.chunks: list[bytes] = []
+        self.chunks.clear()
         self.buffered = 0
         self._framing = 0  # bytes since the newest of the body: of the head, of chunks' heads, of trailers
         self.failure: Exception | None = None
@@ -78,15 +80,19 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.touched = True
         self._framing += nbytes
+        before = len(self.chunks)
         try:
             self._parser.feed_data(_view[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
-        if self._framing > HEAD_LIMIT + READ:
+        if len(self.chunks) > before:
+            self._framing = 0
+            self.buffered += sum(map(len, self.chunks[before:]))
+            if self.buffered > HIGH_WATER and self._reading:
+                self._reading = False
+                self._transport.pause_reading()
+        elif self._framing > HEAD_LIMIT + READ:
             self._fail(_head_too_large())
-        if self.buffered > HIGH_WATER and self._reading:
-            self._reading = False
-            self._transport.pause_reading()
         self._wake()
 
     def eof_received(self) -> bool:
@@ -124,11 +130,6 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self.head_done = True
 
-    def on_body(self, body: bytes) -> None:
-        self._framing = 0
-        self.chunks.append(body)
-        self.buffered += len(body)
-
     def on_message_complete(self) -> None:
         if self.status < 200:
             return
@@ -164,8 +165,9 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines((head, body))
 
     def take(self) -> bytes:
-        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
-        self.chunks = []
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
         self.buffered = 0
         if not self._reading and not self.lost:
             self._reading = True

@@ -137,6 +137,27 @@ def has_content(choice: Choice) -> bool:
     )
 
 
+_LONGEST_ENDING = 200  # bytes
+_LAST_EVENTS = 4  # of a stream: a finish reason, usage, [DONE]
+
+
+def _ending(data: bytes) -> bytes:
+    """How deltas like this one end, where it says nothing of the end, and its content stands before."""
+    ending = data[max(0, data.rfind(b'"finish_reason"')) :]
+    plain = ending.startswith((b'"finish_reason":null', b'"finish_reason": null')) and b'"delta"' not in ending
+    return ending + b"\n\n" if plain and len(ending) < _LONGEST_ENDING and b"\n" not in ending else b""
+
+
+def _after_last(run: bytes, at: int, ending: bytes) -> int:
+    """Where the last event of the run ends that ends so; only the last few are looked at."""
+    end = len(run)
+    for _ in range(_LAST_EVENTS):
+        if end <= at or run.endswith(ending, at, end):
+            break
+        end = sse.begin(run, at, end - 2)
+    return end
+
+
 def has_delta(choice: Choice) -> bool:
     return choice.delta is not None or choice.text is not None
 
@@ -152,9 +173,13 @@ def ask_for_tools(answer: bytes) -> bytes:
 
 
 class ChatMeter(PassMeter):
-    """Chat completions. With `withhold`, the usage chunk that the gateway asked for is kept back."""
+    """Chat completions. With `withhold`, the usage chunk that the gateway asked for is kept back.
 
-    __slots__ = ("_calls", "_finished", "_withhold")
+    Most servers end every delta alike, from its `"finish_reason":null` on, and nothing else so. Counting that ending
+    and the line ends tells at once that a run is only deltas, in a third of the time that looking for all signs takes.
+    """
+
+    __slots__ = ("_calls", "_ending", "_finished", "_withhold")
 
     delta: ClassVar[bytes] = b'"delta"'
     # Words that a delta may hold by chance only cost a parse.
@@ -171,8 +196,22 @@ class ChatMeter(PassMeter):
         super().__init__()
         self.rare = (*self.signs, b'"arguments"')  # the latter until the first tool call was seen
         self._calls = False
+        self._ending = b""  # how a delta ends here; empty = not known, or not always so
         self._withhold = withhold
         self._finished = False
+
+    def _pass(self, run: bytes, at: int) -> int:
+        if not self._ending or run.find(b"\r", at) >= 0:
+            return super()._pass(run, at)
+        end = _after_last(run, at, self._ending)
+        count = run.count(self._ending, at, end)
+        if run.count(b"\n", at, end) != 2 * count:
+            self._ending = b""
+            return super()._pass(run, at)
+        if not self._calls and run.find(b'"arguments"', at, end) >= 0:
+            return super()._pass(run, at)
+        self.deltas += count
+        return end
 
     def _see(self, name: str, data: bytes) -> Verdict | bytes:
         if data.strip() == b"[DONE]":
@@ -196,6 +235,8 @@ class ChatMeter(PassMeter):
             self._calls, self.rare = True, self.signs
         for choice in choices:
             if has_content(choice) or (self.content and not choice.finish_reason and has_delta(choice)):
+                if not self.content and len(choices) == 1:
+                    self._ending = _ending(data)
                 self.content = True
                 self.parsing = self._finished
                 self.deltas += 1

@@ -93,6 +93,8 @@ def split(run: bytes) -> list[bytes]:
 
 def fields(event: bytes) -> tuple[str, bytes | None]:
     """The event's name ("" when it has none) and its data, or None for comments and empty events."""
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and event.find(b"\r") < 0:
+        return "", event[6:-2]  # what nearly all are: one line, and an empty one
     name = b""
     data: bytes | None = None
     for line in _LINE.split(event.removeprefix(_BOM)) if b"\r" in event else event.removeprefix(_BOM).split(b"\n"):
@@ -112,6 +114,12 @@ def _value(line: bytes, field: bytes) -> bytes | None:
     if rest[:1] != b":":
         return None  # another field that begins alike
     return rest[2:] if rest[1:2] == b" " else rest[1:]
+
+
+def begin(run: bytes, at: int, end: int) -> int:
+    """Where the event begins that `end` is in, of a run with LF line ends that begins at `at`."""
+    before = run.rfind(b"\n\n", at, end)
+    return at if before < 0 else before + 2
 
 
 def event(data: bytes, name: str = "") -> bytes:

@@ -42,23 +42,21 @@ class PassMeter:
         run = self._splitter.feed(data)
         if not run:
             return b""
-        if not self.parsing and self._sign(run, 0) < 0:
-            self.deltas += run.count(self.delta)
-            return run
-        return self._careful(run)
+        passed = 0 if self.parsing else self._pass(run, 0)
+        return run if passed == len(run) else self._careful(run, passed)
 
     def close(self) -> bytes:
         """See `Meter.close`. The last event may lack its empty line; it counts when it is whole otherwise."""
         last = b""
         if not self.done and (rest := self._splitter.rest().strip(b"\r\n")):
-            last = self._careful(rest + b"\n\n", lenient=True)
+            last = self._careful(rest + b"\n\n", 0, lenient=True)
         if self.done:
             return last
         return last + self._finish()
 
-    def _careful(self, run: bytes, *, lenient: bool = False) -> bytes:
-        kept: list[bytes] = []
-        for event in sse.split(run) if b"\r" in run else self._events(run, kept):
+    def _careful(self, run: bytes, passed: int, *, lenient: bool = False) -> bytes:
+        kept = [run[:passed]]
+        for event in sse.split(run[passed:]) if b"\r" in run else self._events(run, passed, kept):
             name, data = sse.fields(event)
             if data is None or not data:
                 kept.append(event)
@@ -84,24 +82,25 @@ class PassMeter:
                 break
         return b"".join(kept)
 
-    def _events(self, run: bytes, kept: list[bytes]) -> Iterator[bytes]:
+    def _events(self, run: bytes, at: int, kept: list[bytes]) -> Iterator[bytes]:
         """The events of a run that have to be parsed, one by one; the deltas between them are kept and counted."""
-        at = 0
         while at < len(run):
-            if not self.parsing:
-                sign = self._sign(run, at)
-                before = run.rfind(b"\n\n", at, sign) if sign >= 0 else len(run) - 2
-                if before >= at:
-                    start = before + 2
-                    kept.append(run[at:start])
-                    self.deltas += run.count(self.delta, at, start)
-                    at = start
-                    continue
+            if not self.parsing and (passed := self._pass(run, at)) > at:
+                kept.append(run[at:passed])
+                at = passed
+                continue
             end = run.find(b"\n\n", at) + 2
             if end < 2:
                 end = len(run)
             yield run[at:end]
             at = end
+
+    def _pass(self, run: bytes, at: int) -> int:
+        """Counts the events from here on that are only deltas, and says where they end."""
+        sign = self._sign(run, at)
+        end = len(run) if sign < 0 else sse.begin(run, at, sign)
+        self.deltas += run.count(self.delta, at, end)
+        return end
 
     def _sign(self, run: bytes, at: int) -> int:
         """Where the first of the strings stands that ask for a closer look; -1 where none does."""
