@@ -1,4 +1,5 @@
-"""A closed-loop load: so many connections, each sending the next request when the last is answered.
+"""A closed-loop load: so many connections, each sending the next request when the last is answered. They begin one
+after the other over `spread` seconds, so that what lasts long does not end, and begin again, all at once.
 
 Prints one JSON line: requests, events, seconds, errors. Bounded by count and by time. Eight zeros in the body are the
 number of the request.
@@ -26,7 +27,10 @@ class Tally:
         self.numbers = counting(1)
 
 
-async def connection(port: int, request: bytes, until: float, count: int, tally: Tally) -> None:
+async def connection(
+    port: int, request: bytes, until: float, count: int, tally: Tally, after: float = 0.0
+) -> None:
+    await asyncio.sleep(after)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for _ in range(count):
@@ -68,14 +72,18 @@ def _percentile(values: list[float], share: float) -> float | None:
     return sorted(values)[int(share * (len(values) - 1))] if values else None
 
 
-async def main(port: int, path: str, body: bytes, connections: int, count: int, seconds: float) -> None:
+async def main(
+    port: int, path: str, body: bytes, connections: int, count: int, seconds: float, spread: float
+) -> None:
     request = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"
     ).encode() + body
     tally, begun = Tally(), time.monotonic()
     each = -(-count // connections)
-    jobs = [connection(port, request, begun + seconds, each, tally) for _ in range(connections)]
+    jobs = [
+        connection(port, request, begun + seconds, each, tally, spread * i / connections) for i in range(connections)
+    ]
     for result in await asyncio.gather(*jobs, return_exceptions=True):
         tally.errors += isinstance(result, BaseException)
     print(
@@ -96,5 +104,6 @@ async def main(port: int, path: str, body: bytes, connections: int, count: int, 
 if __name__ == "__main__":
     import uvloop
 
-    port, path, connections, count, seconds = sys.argv[1:6]
-    uvloop.run(main(int(port), path, sys.stdin.buffer.read(), int(connections), int(count), float(seconds)))
+    port, path, connections, count, seconds, spread = sys.argv[1:7]
+    sent = sys.stdin.buffer.read()
+    uvloop.run(main(int(port), path, sent, int(connections), int(count), float(seconds), float(spread)))

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 CHAT = "/v1/chat/completions"
 EVENTS = 66  # of a stream: 64 with content, the end of the answer, the end of the stream
+PACE_S = 0.01  # between events, where a work asks for a pace
 MODEL = "auto"
 
 
@@ -36,6 +37,7 @@ class Work(Struct, frozen=True, kw_only=True):
     connections: int = 16
     unit: int = 1  # events a request, where the figure is per event
     path: str = CHAT
+    spread: float = 0.0  # seconds over which the connections begin
 
 
 def body(**fields: Any) -> bytes:
@@ -76,6 +78,7 @@ def works(scale: float) -> list[Work]:
             count=int(1_200 * scale),
             connections=200,
             unit=EVENTS,
+            spread=EVENTS * PACE_S,
         ),
     ]
 
@@ -176,7 +179,7 @@ def write_config(folder: Path, url: str) -> None:
 
 def load(port: int, work: Work, core: int, seconds: float) -> dict[str, Any]:
     argv = [sys.executable, "-m", "evals.bench.load", str(port), work.path]
-    argv += [str(work.connections), str(work.count), str(seconds)]
+    argv += [str(work.connections), str(work.count), str(seconds), str(work.spread)]
     done = subprocess.run(
         argv,
         input=work.body,
