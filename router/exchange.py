@@ -31,6 +31,7 @@ class Exchange(ABC):
     sending = False  # waiting for a client that reads slowly
     left = False
     writes = 0  # pieces of a stream sent so far
+    pushes = False  # there is `push`
 
     def __init__(self, ping: bytes = PING) -> None:
         self._ping = ping
@@ -54,6 +55,10 @@ class Exchange(ABC):
     @abstractmethod
     async def stream(self, data: bytes) -> None:
         """Whole events. Waits while the client reads slowly."""
+
+    def push(self, data: bytes) -> bool:
+        """`stream` of somebody who cannot wait; whether the client reads fast enough for more of that."""
+        raise NotImplementedError
 
     @abstractmethod
     async def end(self, data: bytes = b"") -> None:

@@ -188,6 +188,7 @@ class Direct(Exchange):
 
     body = b""
     rest: list[bytes] | None = None  # of the body, while it comes in more than one piece
+    pushes = True
     disconnected = False
     response_complete = False
     _left: Callable[[], None] | None = None
@@ -268,6 +269,12 @@ class Direct(Exchange):
             await self._drain()
         if data and not self.left:
             self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    def push(self, data: bytes) -> bool:
+        self.writes += 1
+        if not self.left:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return not self._front.flow.write_paused
 
     async def _drain(self) -> None:
         self.sending = True

@@ -280,6 +280,15 @@ class Relay:
         watch, exchange = flight.watch, flight.exchange
         held: list[bytes] = []
         stateful = flight.request.dialect in STATEFUL
+
+        def take(data: bytes) -> bool:
+            watch.alive()
+            if out := meter.feed(data):
+                if stateful:
+                    see(flight, out)
+                return exchange.push(out) and not meter.done
+            return not meter.done
+
         while not meter.done and (data := await reply.read()):
             watch.alive()
             out = meter.feed(data)
@@ -288,27 +297,37 @@ class Relay:
             if exchange.committed:
                 if out:
                     await exchange.stream(out)
-                continue
-            if out:
-                held.append(out)
-            if meter.content or meter.done:
-                watch.content = True
-                if self._health.probation:
-                    self._health.answering(deployment.name)
-                self._see_model(deployment, held[0] if held else data)
-                flight.first_content(perf_counter())
-                if not exchange.started:
-                    await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
-                flight.committed(perf_counter())
-                await exchange.stream(b"".join(held))
-                if len(flight.request.body) > LARGE:
-                    _let_go(flight)
+            else:
+                if out:
+                    held.append(out)
+                if meter.content or meter.done:
+                    await self._commit(reply, deployment, flight, held, data)
+            # From here on events go from one connection to the other, without a turn of this task for each.
+            if exchange.pushes and exchange.committed and not meter.done and (poured := reply.pour(take)) is not None:
+                await poured
         flight.last_content(perf_counter())
         if meter.failed is not None:
             raise meter.failed
         await exchange.end(self._tail(meter, exchange))
         if meter.done and not reply.ended:
             await self._to_the_end(reply)
+
+    async def _commit(
+        self, reply: Reply, deployment: Deployment, flight: Flight, held: list[bytes], newest: bytes
+    ) -> None:
+        """The commit point: the first content goes out, and what was held until then."""
+        exchange = flight.exchange
+        flight.watch.content = True
+        if self._health.probation:
+            self._health.answering(deployment.name)
+        self._see_model(deployment, held[0] if held else newest)
+        flight.first_content(perf_counter())
+        if not exchange.started:
+            await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
+        flight.committed(perf_counter())
+        await exchange.stream(b"".join(held))
+        if len(flight.request.body) > LARGE:
+            _let_go(flight)
 
     def _see_model(self, deployment: Deployment, answer: bytes) -> None:
         """Notes which model an answer says it is of, as far as it says so at its beginning."""

@@ -6,7 +6,7 @@ Each has as few methods as it can. The variants of each kind stand in one writte
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
@@ -102,6 +102,12 @@ class Reply(Protocol):
 
     async def read(self) -> bytes:
         """The bytes that have arrived since, at least one; b"" at the end. Raises from `errors`."""
+        ...
+
+    def pour(self, take: Callable[[bytes], bool]) -> Coroutine[Any, Any, None] | None:
+        """Hands what comes to `take` as it comes, until that returns False, or there is what only `read` tells:
+        the end, a failure. None where there is something to read already, or `read` is all there is. What `take`
+        raises is raised."""
         ...
 
     async def aclose(self) -> None:

@@ -400,6 +400,9 @@ class _Heard:
     def whole(self) -> None:
         return None
 
+    def pour(self, take: Callable[[bytes], bool]) -> None:
+        return None
+
     async def read(self) -> bytes:
         while not self._ended:
             data = await self._reply.read()

@@ -27,9 +27,7 @@ class Tally:
         self.numbers = counting(1)
 
 
-async def connection(
-    port: int, request: bytes, until: float, count: int, tally: Tally, after: float = 0.0
-) -> None:
+async def connection(port: int, request: bytes, until: float, count: int, tally: Tally, after: float = 0.0) -> None:
     await asyncio.sleep(after)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -72,9 +70,7 @@ def _percentile(values: list[float], share: float) -> float | None:
     return sorted(values)[int(share * (len(values) - 1))] if values else None
 
 
-async def main(
-    port: int, path: str, body: bytes, connections: int, count: int, seconds: float, spread: float
-) -> None:
+async def main(port: int, path: str, body: bytes, connections: int, count: int, seconds: float, spread: float) -> None:
     request = (
         f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
         f"content-length: {len(body)}\r\n\r\n"

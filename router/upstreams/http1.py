@@ -12,10 +12,10 @@ import os
 import ssl
 import zlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import lru_cache
 from random import uniform
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httptools  # pyright: ignore[reportMissingTypeStubs]
@@ -52,6 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport
         self._waiter: asyncio.Future[None] | None = None  # done once something happens on the connection
+        self._take: Callable[[bytes], bool] | None = None  # is handed what comes, in place of somebody who reads
         self._reading = True
         self.status = 0
         self.keep_alive = False
@@ -93,7 +94,19 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
         elif self._framing > HEAD_LIMIT + READ:
             self._fail(_head_too_large())
-        self._wake()
+        if self._take is None or not self._poured(self._take):
+            self._wake()
+
+    def _poured(self, take: Callable[[bytes], bool]) -> bool:
+        """Whether that was all; else whoever waits has something to see to."""
+        try:
+            if (not self.chunks or take(self.take())) and not self.complete and self.failure is None:
+                return True
+        except Exception as error:  # noqa: BLE001  whoever waits is told
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_exception(error)
+        self._take = None
+        return False
 
     def eof_received(self) -> bool:
         return False
@@ -155,6 +168,13 @@ class Connection(asyncio.BufferedProtocol):
         """Done once something happens on the connection."""
         waiter = self._waiter = self._pool.loop.create_future()
         return waiter
+
+    async def pour(self, take: Callable[[bytes], bool]) -> None:
+        self._take = take
+        try:
+            await self.wait()
+        finally:
+            self._take = None
 
     def send(self, head: bytes, body: bytes | Sequence[bytes | memoryview]) -> None:
         if not isinstance(body, bytes):
@@ -232,6 +252,12 @@ class Http1Reply:
                     raise Truncated("the upstream's compressed answer ends early")
                 return b""
             await connection.wait()
+
+    def pour(self, take: Callable[[bytes], bool]) -> Coroutine[Any, Any, None] | None:
+        connection = self._connection
+        if connection is None or self._inflate is not None or connection.chunks or connection.complete:
+            return None
+        return connection.pour(take) if connection.failure is None else None
 
     def _decode(self, inflate: zlib._Decompress, data: bytes) -> bytes:  # pyright: ignore[reportPrivateUsage]
         """Some of `data` decoded; what is left of it waits in `_packed`."""

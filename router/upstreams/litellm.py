@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -125,6 +125,9 @@ class Ready:
     def whole(self) -> None:
         return None
 
+    def pour(self, take: Callable[[bytes], bool]) -> None:
+        return None
+
     async def read(self) -> bytes:
         body, self._body = self._body, b""
         return body
@@ -151,6 +154,9 @@ class Stream:
         self._first = await self._next()
 
     def whole(self) -> None:
+        return None
+
+    def pour(self, take: Callable[[bytes], bool]) -> None:
         return None
 
     async def read(self) -> bytes:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from router.config import Deployment
 from router.errors import ConnectFailed, Truncated
@@ -69,6 +69,9 @@ class ScriptedReply:
         self._steps = steps
 
     def whole(self) -> None:
+        return None
+
+    def pour(self, take: Callable[[bytes], bool]) -> None:
         return None
 
     async def read(self) -> bytes:
