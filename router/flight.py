@@ -123,6 +123,7 @@ class Chosen(Struct, frozen=True, kw_only=True, gc=False):
     rate: float
 
 
+_SCORED = b"x-pointsman-request-id: %b\r\n%b\r\nx-pointsman-score: %.4f\r\nx-pointsman-attempts: %d"
 _LATER: Any = None  # of a field that is set before anybody reads it
 
 
@@ -268,9 +269,11 @@ class Flight(Struct, eq=False):
             return [b"x-pointsman-request-id: " + own, place]
         group, deployment = (decision.group, None) if target is None else (target.group, target.deployment)
         place = self.snapshot.headers(decision.policy, decision.route, group, deployment)
-        headers = [b"x-pointsman-request-id: %b\r\n%b\r\nx-pointsman-attempts: %d" % (own, place, self.tries)]
-        if decision.score is not None:
-            headers.append(b"x-pointsman-score: %.4f" % decision.score)
+        if decision.score is None:
+            told = b"x-pointsman-request-id: %b\r\n%b\r\nx-pointsman-attempts: %d" % (own, place, self.tries)
+        else:
+            told = _SCORED % (own, place, decision.score, self.tries)
+        headers = [told]
         if self.dropped:
             headers.append(b"x-pointsman-dropped: " + _listed(self.dropped))
         return headers

@@ -283,3 +283,89 @@ async def test_an_interim_100_continue_is_not_the_answer() -> None:
         assert reply.status == 200
         assert await read_all(reply) == b"ok"
         await upstream.aclose()
+
+
+GAP = Wait(0.02)  # so that each piece comes by itself
+PIECES = [Head(200, {}), Send(b"a"), GAP, Send(b"b"), GAP, Send(b"c"), GAP, Send(b"d")]
+
+
+async def poured(reply: Reply, taken: list[bytes], *, until: bytes = b"") -> None:
+    """What comes after the first piece, which is read, until `until` is among it."""
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return data != until
+
+    taken.append(await reply.read())
+    pouring = reply.pour(take)
+    assert pouring is not None
+    await pouring
+
+
+async def test_what_comes_is_poured_until_enough_was_taken_and_read_from_there_on() -> None:
+    async with ScriptedServer(lambda _: PIECES) as server:
+        upstream = await upstream_for(server)
+        taken: list[bytes] = []
+        reply = await upstream.open(CALL)
+        await poured(reply, taken, until=b"b")
+        assert taken == [b"a", b"b"]
+        assert await read_all(reply) == b"cd"
+        assert connections(upstream) == 1, "it was read to its end, so its connection is kept"
+        await upstream.aclose()
+
+
+async def test_pouring_ends_with_the_answer() -> None:
+    async with ScriptedServer(lambda _: PIECES) as server:
+        upstream = await upstream_for(server)
+        taken: list[bytes] = []
+        reply = await upstream.open(CALL)
+        await poured(reply, taken)
+        assert b"".join(taken) + await read_all(reply) == b"abcd"
+        assert reply.pour(lambda _: True) is None
+        await upstream.aclose()
+
+
+@pytest.mark.parametrize("end", [Reset(), Close()])
+async def test_S07_an_answer_cut_off_while_it_is_poured_raises_truncated_when_it_is_read(end: Step) -> None:
+    async with ScriptedServer(lambda _: [*PIECES[:4], GAP, end]) as server:
+        upstream = await upstream_for(server)
+        taken: list[bytes] = []
+        reply = await upstream.open(CALL)
+        await poured(reply, taken)
+        assert taken == [b"a", b"b"]
+        with pytest.raises(Truncated):
+            await reply.read()
+        await reply.aclose()
+        await upstream.aclose()
+
+
+async def test_what_is_raised_by_taking_is_raised_by_pouring() -> None:
+    def take(data: bytes) -> bool:
+        raise BadAnswer(f"{data!r} is nothing")
+
+    async with ScriptedServer(lambda _: PIECES) as server:
+        upstream = await upstream_for(server)
+        reply = await upstream.open(CALL)
+        await reply.read()
+        pouring = reply.pour(take)
+        assert pouring is not None
+        with pytest.raises(BadAnswer, match="nothing"):
+            await pouring
+        assert (await reply.read())[:1] == b"c"
+        await reply.aclose()
+        await upstream.aclose()
+
+
+async def test_nothing_is_poured_once_nobody_waits_for_it() -> None:
+    async with ScriptedServer(lambda _: PIECES) as server:
+        upstream = await upstream_for(server)
+        taken: list[bytes] = []
+        reply = await upstream.open(CALL)
+        pouring = asyncio.ensure_future(poured(reply, taken))
+        while len(taken) < 2:
+            await asyncio.sleep(0.001)
+        pouring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pouring
+        assert b"".join(taken) + await read_all(reply) == b"abcd"
+        await upstream.aclose()
