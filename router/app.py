@@ -6,6 +6,7 @@ request more than everything else the gateway does to it, so the hot paths do no
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping, MutableMapping
 from time import perf_counter, time
@@ -34,6 +35,7 @@ from router.keys import Grant, Ring, known
 from router.refusals import error_headers
 from router.seams import Codec
 from router.service import FORWARDED, Service
+from router.turns import BIG, aside
 from router.types import Caller, Dialect
 from router.wire import CODECS
 
@@ -167,7 +169,7 @@ class App:
             self._bodies += held
             body = await exchange.body(headers, self._limit)
             if (encoding := headers.get(b"content-encoding")) is not None:
-                body = decoded(body, encoding.decode("latin-1"), self._limit)
+                body = await _plain(body, encoding.decode("latin-1"), self._limit)
             self._bodies += len(body) - held
             held = len(body)
             caller = caller_of(caller.id, headers, self.service.snapshot.wanted_headers)
@@ -202,6 +204,14 @@ def _shape(scope: Scope) -> Codec:
     """In which shape an error is told where the path has no dialect: Anthropic's to its clients, else OpenAI's."""
     anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
     return CODECS["messages" if anthropic or scope["path"].startswith("/v1/messages") else "chat"]
+
+
+async def _plain(body: bytes, encoding: str, limit: int) -> bytes:
+    """As `decoded`; what is more than streams could wait for comes from a thread."""
+    try:
+        return decoded(body, encoding, min(limit, BIG))
+    except TooLarge:
+        return await asyncio.to_thread(decoded, body, encoding, limit)
 
 
 def _declared(headers: Mapping[bytes, bytes], limit: int) -> int:
@@ -266,7 +276,7 @@ def rest(service: Service, state: Any) -> Any:
         headers = single_headers(request.scope["headers"])
         body = await AsgiExchange(request.receive, _never).body(headers, limit)
         if (encoding := headers.get(b"content-encoding")) is not None:
-            body = decoded(body, encoding.decode("latin-1"), limit)
+            body = await _plain(body, encoding.decode("latin-1"), limit)
         caller = caller_of(new_id(), headers, service.snapshot.wanted_headers)
         grant = granted(request)
         return body, caller if grant is None else known(caller, grant)
@@ -303,7 +313,8 @@ def rest(service: Service, state: Any) -> Any:
     @api.post("/v1/decision")
     async def decision(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         body, caller = await whole(request, BODY_LIMIT)
-        dialect = catalogue.dialect_of(body, request.query_params.get("dialect"), request.headers)
+        named = request.query_params.get("dialect")
+        dialect = await aside(len(body), catalogue.dialect_of, body, named, request.headers)
         as_text = request.headers.get("accept", "").startswith("text/plain")
         told = await catalogue.decision(service, dialect, body, caller, as_text=as_text)
         return PlainTextResponse(told) if isinstance(told, str) else JSONResponse(told)

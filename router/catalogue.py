@@ -101,7 +101,7 @@ async def decision(
 
     `snapshot`: decide by this one, in place of the one in force."""
     flight = Flight(caller, snapshot or service.snapshot, perf_counter(), draw_of(caller.id))
-    flight.request = CODECS[dialect].decode(body)
+    flight.request = await service.read(CODECS[dialect], body)
     found = await service.decide(flight)
     config = flight.snapshot.config
     if flight.signals is None or flight.load is None:

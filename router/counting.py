@@ -37,7 +37,7 @@ async def count_tokens(service: Service, body: bytes, caller: Caller) -> tuple[b
     snapshot.hold()
     try:
         flight = Flight(caller, snapshot, perf_counter(), draw_of(caller.id))
-        flight.request = CODECS["messages"].decode(body)
+        flight.request = await service.read(CODECS["messages"], body)
         await service.decide(flight)
         flight.forwarded = forwarded(caller.headers)
         flight.target = target = flight.plan.targets[0] if flight.plan.targets else None

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequen
 from typing import Any
 
 from router.errors import BadRequest, Cancelled, TooLarge
+from router.turns import aside
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -96,7 +97,7 @@ class AsgiExchange(Exchange):
             if size > limit:
                 raise TooLarge(f"the body is larger than the limit of {limit} bytes")
             parts.append(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts[0] if len(parts) == 1 else await aside(size, b"".join, parts)
 
     def notice(self, left: Callable[[], None]) -> None:
         self._noticing = asyncio.ensure_future(self._gone(left))

@@ -21,6 +21,7 @@ from router.config import Config, Deployment
 from router.errors import Overloaded, StateGone
 from router.flight import Carried, Flight
 from router.seams import Store
+from router.turns import aside
 from router.types import Caller, Dialect, Request, Session
 from router.wire import CODECS, provenance
 from router.wire import body as wire_body
@@ -117,7 +118,7 @@ async def session(store: Store, flight: Flight) -> Session | None:
 
 async def _maker(store: Store, flight: Flight) -> Session | None:
     request, caller = flight.request, flight.caller
-    held = carried(request)
+    held = await aside(len(request.body), carried, request)
     if not held:
         return None
     made = await store.session(*[_key(caller, token) for token in held[: -_NEWEST - 1 : -1]])

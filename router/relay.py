@@ -38,6 +38,7 @@ from router.outbound import outbound
 from router.plan import COUNTED, RETRIED, after, fault_of, plan, refused_as
 from router.retries import Retries
 from router.seams import Call, Meter, Reply
+from router.turns import BIG, aside
 from router.types import Attempt, Plan, Target
 from router.upstreams.litellm import unsaid
 from router.wire import CODECS
@@ -90,7 +91,11 @@ class Relay:
                 continue
             deployment = flight.snapshot.config.deployments[target.deployment]
             try:
-                flight.call, flight.translation = outbound(deployment, flight)
+                if len(flight.request.body) <= BIG:
+                    flight.call, flight.translation = outbound(deployment, flight)
+                else:
+                    size = len(flight.request.body)
+                    flight.call, flight.translation = await aside(size, outbound, deployment, flight)
             except BadRequest:
                 left = _without(left, target)
                 following = _untried(left, flight)
@@ -127,7 +132,7 @@ class Relay:
 
         async def attempt(target: Target, flight: Flight) -> None:
             deployment = flight.snapshot.config.deployments[target.deployment]
-            flight.call, flight.translation = outbound(deployment, flight)
+            flight.call, flight.translation = await aside(len(flight.request.body), outbound, deployment, flight)
             try:
                 await self._attempt(target, deployment, flight)
             finally:

@@ -44,6 +44,7 @@ from router.steering import Steering
 from router.store.limits import MemoryLimiter
 from router.tracing import Tracing
 from router.trials import Trials
+from router.turns import BIG, MUCH, Turns, aside
 from router.types import (
     Caller,
     Decision,
@@ -63,7 +64,6 @@ log = logging.getLogger("pointsman.service")
 FORWARDED = ("traceparent", "tracestate", "idempotency-key", "openai-beta", "anthropic-beta", "anthropic-version")
 
 NO_PIN = Pin()  # where a policy says nothing, and of a group that is asked for by name
-BIG = 256 * 1024  # bytes; a larger body is read in a thread, so that streams go on meanwhile
 
 
 class Service:
@@ -101,6 +101,7 @@ class Service:
         self._scoring = Scoring(metrics)
         self._verifier = Verifier(self._relay, health, self._ticker, self._scoring.score)
         self._loop = asyncio.get_running_loop()
+        self._turns = Turns()
 
     async def serve(
         self, dialect: Dialect, codec: Codec, body: bytes, caller: Caller, exchange: Exchange, started: float
@@ -114,10 +115,10 @@ class Service:
         watch = flight.watch = watching(exchange, self._ticker)
         error: PointsmanError | None = None
         try:
-            if len(body) <= BIG:
+            if len(body) <= MUCH:
                 flight.request = flight.read = codec.decode(body)
             else:
-                flight.request = flight.read = await asyncio.to_thread(codec.decode, body)
+                flight.request = flight.read = await self.read(codec, body)
             del body
             await self.decide(flight)
             if self.judging.on:
@@ -159,6 +160,13 @@ class Service:
             partial = error is not None and exchange.committed and flight.status == 200
             self._write(flight, dialect, error, partial=partial)
 
+    async def read(self, codec: Codec, body: bytes) -> Request:
+        """What `body` asks, once it is its turn. Raises BadRequest."""
+        turn = self._turns.take() if MUCH < len(body) <= BIG else None
+        if turn is not None:
+            await turn
+        return await aside(len(body), codec.decode, body)
+
     async def decide(self, flight: Flight) -> Decision:
         """Steps 3 to 8: from the decoded request to the plan. Calls no upstream."""
         request, snapshot = flight.request, flight.snapshot
@@ -173,7 +181,7 @@ class Service:
         if len(request.body) <= BIG:
             flight.text, found = self._signals(flight, now)
         else:
-            flight.text, found = await asyncio.to_thread(self._signals, flight, now)
+            flight.text, found = await aside(len(request.body), self._signals, flight, now)
         flight.signals = found
         if self.trials.of:
             chosen = self._tried(flight, chosen)
@@ -188,7 +196,10 @@ class Service:
         if written or (chosen.deployment is None and chosen.group in snapshot.led):
             if written and (chosen.record_prompts or flight.grant is not None) and keeps_prompts(chosen, flight.grant):
                 flight.prompt = flight.text
-            known = signals.conversation(request, flight.caller, flight.text)
+            if len(request.body) <= BIG:
+                known = signals.conversation(request, flight.caller, flight.text)
+            else:
+                known = await aside(len(request.body), signals.conversation, request, flight.caller, flight.text)
             if known is not None:
                 flight.session_id = known.key
                 flight.session = await self._session(known) if known.known else None
@@ -200,7 +211,7 @@ class Service:
             scores[step.scorer] = await flight.asked
         flight.decision = step
         if step.deployment is None and step.group in snapshot.led:
-            flight.load = load = replace(load, prefix=await self._prefix(request))
+            flight.load = load = replace(load, prefix=await aside(len(request.body), signals.prefix, request))
         flight.plan = plan(step, chosen, config, load, found, flight.draw)
         if load.spent and flight.charged and step.group in load.spent:
             self.metrics.limited("quota")
@@ -269,11 +280,6 @@ class Service:
         named = flight.snapshot.named_headers
         found = signals.extract(request, flight.caller, text=text, named_headers=named, hour=hour, weekday=weekday)
         return text, found
-
-    async def _prefix(self, request: Request) -> str:
-        if len(request.body) <= BIG:
-            return signals.prefix(request)
-        return await asyncio.to_thread(signals.prefix, request)
 
     async def _session(self, conversation: signals.Conversation) -> Session | None:
         """What the store remembers of the conversation, under any key that it may have been kept by."""

@@ -55,6 +55,9 @@ def bodies(direct: str, translated: str) -> Iterator[Hostile]:
     start = b'{"model":"%b",' % direct.encode()
     asked = start + _ASK
     yield Hostile(name="31 MB in a field", body=asked + b',"x":"' + b"x" * LARGE + b'"}', right=OK)
+    line = b'2026-01-01,"a",1,2,3,4\n'.replace(b'"', b'\\"').replace(b"\n", b"\\n")
+    said = b'"messages":[{"role":"user","content":"' + line * (LARGE // len(line)) + b'"}]}'
+    yield Hostile(name="31 MB of CSV in a message", body=start + said, right=OK)
     for path in (CHAT, MESSAGES, RESPONSES):
         name = path.removeprefix("/v1/").partition("/")[0]
         yield Hostile(name=f"31 MB, {name}", body=conversation(direct, path), right=OK, path=path)

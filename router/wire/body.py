@@ -18,7 +18,9 @@ from msgspec.json import Decoder, decode, encode
 from router.errors import BadRequest
 from router.types import Request
 from router.wire.loose import mapping, objects, text
+from router.wire.pieces import check_utf8
 from router.wire.provenance import foreign
+from router.wire.values import MOST, too_many
 
 T = TypeVar("T")
 Span = tuple[int, int]  # byte offsets, end exclusive
@@ -38,9 +40,11 @@ def read(decoder: Decoder[T], body: bytes) -> T:
 
     msgspec skips what the struct does not name without checking its UTF-8, so that is checked here.
     """
+    if too_many(body):
+        raise BadRequest(f"the body has more than {MOST} values")
     if not body.isascii():
         try:
-            body.decode()
+            check_utf8(body)
         except UnicodeDecodeError as error:
             raise BadRequest(f"the body is not valid UTF-8 (byte {error.start})") from None
         if body.startswith(b"\xef\xbb\xbf"):

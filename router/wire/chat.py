@@ -18,6 +18,7 @@ from router.wire import body as wire_body
 from router.wire import chat_meter, sse
 from router.wire.chat_meter import ChatMeter
 from router.wire.loose import count
+from router.wire.pieces import elements
 from router.wire.seen import SEEN, Seen, Span
 
 
@@ -130,7 +131,7 @@ def read_turns(messages: Raw) -> tuple[Turn, ...]:
     if messages is ABSENT:
         raise BadRequest("the body has no `messages`", param="messages")
     try:
-        return tuple([_turn(message) for message in _MESSAGES.decode(messages)])
+        return tuple([_turn(message) for message in elements(messages, _MESSAGES, _MESSAGE)])
     except ValidationError:
         pass
     try:

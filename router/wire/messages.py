@@ -18,6 +18,7 @@ from router.types import Dialect, Request, ToolCall, ToolResult, Turn, Usage
 from router.wire import body as wire_body
 from router.wire import faults, sse
 from router.wire.loose import count, is_object, mapping, text
+from router.wire.pieces import elements
 from router.wire.provenance import foreign
 from router.wire.seen import SEEN, Seen, Span
 from router.wire.stream import PassMeter, Verdict
@@ -78,7 +79,7 @@ def _turns(messages: Raw) -> tuple[list[Turn], bool]:
     if not bytes(messages):
         raise BadRequest("the body has no `messages`", param="messages")
     try:
-        found = _MESSAGES.decode(messages)
+        found = elements(messages, _MESSAGES, _MESSAGE)
     except ValidationError:
         return _loose_turns(messages), False
     return [_turn(message) for message in found], any(_foreign(message) for message in found)

@@ -18,6 +18,7 @@ from router.wire import body as wire_body
 from router.wire import chat_meter, faults, sse
 from router.wire.faults import Fault
 from router.wire.loose import count, is_object, mapping, text
+from router.wire.pieces import elements
 from router.wire.seen import SEEN, Seen, Span
 from router.wire.stream import PassMeter, Verdict
 
@@ -80,7 +81,7 @@ def _turns(top: Top) -> list[Turn]:
             return turns
         raise BadRequest("the body has no `input`", param="input")
     try:
-        found = _INPUT.decode(top.input)
+        found = elements(top.input, _INPUT, _ITEM)
     except ValidationError:
         return turns + _loose(top.input)
     if isinstance(found, str):

@@ -21,6 +21,7 @@ from router.wire import (
     fields,
     messages_answer,
     messages_request,
+    pieces,
     responses_answer,
     responses_request,
     sse,
@@ -134,7 +135,7 @@ def translate(
         fields.account(body, source, target, said)
         written = SHAPES[target].write(said)
         out = {"model": model or asked.model, **written, **fields.plain(said, target), **(set_fields or {})}
-        sent = encode({k: v for k, v in out.items() if v is not None})
+        sent = pieces.written({k: v for k, v in out.items() if v is not None}, len(asked.body))
     except RecursionError:
         raise BadRequest("the body is nested too deeply") from None
     return Translation(
@@ -148,7 +149,7 @@ def translate(
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        found: Any = decode(body)
+        found: Any = pieces.read(body)
     except DecodeError:
         raise BadRequest("the body holds a value that cannot be read, such as a number that is too large") from None
     if not is_object(found):

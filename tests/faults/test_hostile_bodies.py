@@ -25,6 +25,8 @@ BODIES = {
     "compressed": (b"\x1f\x8b\x08\x00" + b"x" * 100, 400),
     "33 MB": (b'{"model":"auto",%b,"x":"' % ASK + b"x" * (33 << 20) + b'"}', 413),
     "31 MB": (b'{"model":"auto",%b,"x":"' % ASK + b"x" * (31 << 20) + b'"}', 200),
+    "ten million tools": (b'{"model":"auto",%b,"tools":[' % ASK + b"{}," * 10_000_000 + b"{}]}", 400),
+    "CSV": (b'{"model":"auto","messages":[{"role":"user","content":"' + b"1,2,3\\n" * 4_000_000 + b'"}]}', 200),
     "many messages": (
         b'{"model":"auto","messages":[' + b",".join([b'{"role":"user","content":"x"}'] * 20_000) + b"]}",
         200,
