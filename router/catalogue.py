@@ -128,7 +128,7 @@ async def decision(
         "threshold": found.threshold,
         "why": found.why,
         "then": found.then,
-        "explanation": msgspec.to_builtins(told),
+        "explanation": explain.plain(told),
     }
 
 

@@ -6,8 +6,9 @@ what they answer; it decides nothing itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from router.balance import claim, room, weights
@@ -57,6 +58,12 @@ class Explanation(Struct, frozen=True, kw_only=True):
     deployments: tuple[Considered, ...]
     checked: Checked | None = None
     features: Mapping[str, Mapping[str, float]] = {}  # by scorer: what moved its score most, and by how much
+
+
+def plain(told: Explanation) -> dict[str, Any]:
+    """As JSON has it, with those members too that have their default."""
+    parts = {"signals": told.signals, "decision": told.decision}
+    return to_builtins(told) | to_builtins({name: part and asdict(part) for name, part in parts.items()})
 
 
 def explain(

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from router.config import Config, Policy, Price
 from router.policy import ASKED, chain_of, leads
@@ -280,9 +280,45 @@ class _Line(Record, frozen=True, kw_only=True):
     abstained: Mapping[str, str] = {}
 
 
+# The same with all of their members, also those that have their default.
+class _Signals(Signals, frozen=True, kw_only=True, omit_defaults=False):
+    pass
+
+
+class _Decision(Decision, frozen=True, omit_defaults=False):
+    pass
+
+
+class _Usage(Usage, frozen=True, kw_only=True, omit_defaults=False):
+    pass
+
+
+class _Attempt(Attempt, frozen=True, omit_defaults=False):
+    usage: _Usage | None = None
+
+
+class _Timing(Timing, frozen=True, omit_defaults=False):
+    pass
+
+
+class _Load(Load, frozen=True, omit_defaults=False):
+    pass
+
+
+class _Whole(_Line, frozen=True, kw_only=True, omit_defaults=False):
+    signals: _Signals | None = None
+    decision: _Decision | None = None
+    attempts: tuple[_Attempt, ...] = ()
+    usage: _Usage = _Usage()
+    timing: _Timing = _Timing()
+    load: _Load | None = None
+    abstained: Mapping[str, str] | UnsetType = UNSET  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
 _SAME = tuple(name for name in Record.__struct_fields__ if name != "scores")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_whole = msgspec.json.Decoder(_Whole).decode
 
 
 def _line(record: Record) -> _Line:
@@ -294,8 +330,8 @@ def _line(record: Record) -> _Line:
     )
 
 
-def encode(record: Record) -> bytes:
-    """One JSON line of the contract, without the line end."""
+def stored(record: Record) -> bytes:
+    """One JSON line as the database keeps it: what has its default is left out, which is half of most records."""
     scores: dict[str, Any] = {}
     for name, score in record.scores.items():
         if not isinstance(score, Score):
@@ -305,8 +341,21 @@ def encode(record: Record) -> bytes:
     return _encode(msgspec.structs.replace(record, scores=scores))
 
 
+def encode(record: Record) -> bytes:
+    """One JSON line of the contract, without the line end."""
+    return whole(stored(record))
+
+
+def whole(line: bytes | str) -> bytes:
+    """A stored line as the contract has it, with every member."""
+    return _encode(_decode_whole(line))
+
+
 def decode(line: bytes | str) -> Record:
-    """Reads what `encode` writes; unknown keys are left out. Raises `msgspec.ValidationError`, which names the key."""
+    """Reads what `encode` and `stored` write; unknown keys are left out.
+
+    Raises `msgspec.ValidationError`, which names the key.
+    """
     read = _decode(line)
     scores: dict[str, Score | Abstain] = {}
     for name, value in read.scores.items():
@@ -320,4 +369,4 @@ def decode(line: bytes | str) -> Record:
 
 def to_contract(record: Record) -> dict[str, Any]:
     """The contract's shape as plain values."""
-    return msgspec.to_builtins(_line(record))
+    return {"abstained": {}, **msgspec.to_builtins(_decode_whole(stored(record)))}

@@ -2,6 +2,8 @@
 
 msgspec structs, because they are built on the hot path; frozen: change one with `msgspec.structs.replace`. Name the
 fields. Only where every request passes are they given by place, in the structs that allow it, as a name costs a search.
+What every record holds is stored without the members that have their default (`record.whole` adds them): a default of
+these structs never changes.
 What the operator writes stands in `router.config`. Durations end in `_s`.
 """
 
@@ -117,7 +119,7 @@ class Session(Struct, frozen=True, gc=False):
     mixed: bool = False  # state of other deployments stands beside it in the conversation
 
 
-class Signals(Struct, frozen=True, kw_only=True, gc=False):
+class Signals(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Facts computed from a request and its conversation without calling a model.
 
     Every field is a key that `when:` accepts in a policy.
@@ -210,7 +212,7 @@ class Cut(Struct, frozen=True, kw_only=True, gc=False):
     at: float  # where the target has moved it
 
 
-class Decision(Struct, frozen=True, gc=False):
+class Decision(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a request goes, and why. `set` are request fields that the route or band overrides."""
 
     policy: str
@@ -241,7 +243,7 @@ class Report(Struct, frozen=True, kw_only=True, gc=False):
     ttft_s: float | None = None  # moving mean of the streams served lately
 
 
-class Load(Struct, frozen=True, gc=False):
+class Load(Struct, frozen=True, gc=False, omit_defaults=True):
     """What is known at one moment of deployments, and of thresholds; `now` is monotonic seconds."""
 
     now: float = 0.0
@@ -270,7 +272,7 @@ class Plan(Struct, frozen=True, gc=False):
     retry_after_s: float | None = None  # set when everything is cooling: seconds until the soonest
 
 
-class Attempt(Struct, frozen=True, gc=False):
+class Attempt(Struct, frozen=True, gc=False, omit_defaults=True):
     """One call to one deployment. `error` is None, or a code from `errors`."""
 
     deployment: str
@@ -287,7 +289,7 @@ class Attempt(Struct, frozen=True, gc=False):
 # --- the answer ------------------------------------------------------------------------------------------
 
 
-class Usage(Struct, frozen=True, kw_only=True, gc=False):
+class Usage(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """Tokens. `input` includes `cached`; `output` includes `reasoning`; `estimated` = counted by us."""
 
     input: int = 0
@@ -297,7 +299,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     estimated: bool = False
 
 
-class Timing(Struct, frozen=True, gc=False):
+class Timing(Struct, frozen=True, gc=False, omit_defaults=True):
     """Seconds. `overhead_s` is what the gateway itself added before the first byte."""
 
     ttft_s: float | None = None
@@ -317,7 +319,7 @@ class Shadow(Struct, frozen=True, kw_only=True):
 Outcome = Literal["ok", "client_error", "upstream_error", "upstream_truncated", "timeout", "cancelled", "refused"]
 
 
-class Record(Struct, frozen=True, gc=False):
+class Record(Struct, frozen=True, gc=False, omit_defaults=True):
     """Everything remembered of one request, written once. No credential, and no prompt text unless the policy asks.
 
     Not keyword-only, for `record.build` alone: a call with more than fifteen keywords goes through a dictionary.

@@ -217,10 +217,10 @@ def _compared(recorded: Decision, made: Decision | None) -> str:
 
 
 def _json(told: explain.Explanation, question: Question) -> str:
-    plain: dict[str, Any] = msgspec.to_builtins(told)
+    shown: dict[str, Any] = explain.plain(told)
     if question.quotas is not None:
-        plain["quotas"] = question.quotas
+        shown["quotas"] = question.quotas
     if question.recorded is not None:
-        plain["recorded"] = msgspec.to_builtins(question.recorded)
-        plain["same"] = told.decision == question.recorded
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+        shown["recorded"] = msgspec.to_builtins(msgspec.structs.asdict(question.recorded))
+        shown["same"] = told.decision == question.recorded
+    return msgspec.json.format(msgspec.json.encode(shown), indent=2).decode()

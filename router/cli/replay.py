@@ -151,7 +151,7 @@ def _lines(source: Path | None, folder: Path, after: float | None) -> Iterator[b
         )
     engine = records.open_engine(url)
     try:
-        for line in records.SqlReader(engine).export(after):
+        for line in records.SqlReader(engine).export(after, whole=False):
             yield line.encode()
     except Overloaded as error:
         raise click.ClickException(error.message) from None

@@ -49,8 +49,9 @@ class SqlReader:
             line = connection.scalar(select(records.c.record).where(records.c.id == request_id))
         return record.decode(line) if line is not None else None
 
-    def export(self, since: float | None = None) -> Iterator[str]:
-        """JSON lines of the contract, oldest first, without line ends; with `feedback` where there is any.
+    def export(self, since: float | None = None, *, whole: bool = True) -> Iterator[str]:
+        """JSON lines of the contract, oldest first, without line ends; with `feedback` where there is any. Not `whole`:
+        as they are stored, for readers that know what was left out.
 
         Read in chunks, each in its own short transaction: one long read would keep the write-ahead log growing.
         """
@@ -62,6 +63,8 @@ class SqlReader:
                 rows = connection.execute(after).all()
                 given = _feedback(connection, [row.id for row in rows])
             for _, identity, line in rows:
+                if whole:
+                    line = record.whole(line).decode()
                 yield line if identity not in given else f'{line[:-1]},"feedback":{given[identity]}}}'
             if len(rows) < _CHUNK:
                 return

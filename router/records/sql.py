@@ -80,7 +80,7 @@ def row(of: Record) -> Row:
         of.cost,
         timing.ttft_s,
         timing.total_s,
-        record.encode(of).decode(),
+        record.stored(of).decode(),
         of.signals.tenant if of.signals is not None else None,
         timing.tpot_s,
     )
@@ -173,7 +173,7 @@ def open_engine(url: str, *, busy_s: float = 5.0) -> Engine:
 
 
 def _tune_sqlite(connection: sqlite3.Connection, _: object) -> None:
-    # The first two take effect only before the first table; a row is about 1.5 KB, and large pages hold several. WAL
+    # The first two take effect only before the first table; a row is about 1 KB, and large pages hold many. WAL
     # lets readers and other workers go on during a write; NORMAL may lose the last batch when the machine (not the
     # process) dies.
     for pragma in ("page_size=16384", "auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=NORMAL"):

@@ -10,7 +10,20 @@ import pytest
 
 from router import record
 from router.config import Band, Config, Deployment, Group, Policy, Price, Route, ScoreRule
-from router.types import Abstain, Attempt, Caller, Decision, Load, Request, Score, Session, Signals, Timing, Usage
+from router.types import (
+    Abstain,
+    Attempt,
+    Caller,
+    Decision,
+    Load,
+    Record,
+    Request,
+    Score,
+    Session,
+    Signals,
+    Timing,
+    Usage,
+)
 
 SMALL = Price(input=1.0, output=2.0, cached=0.5)
 LARGE = Price(input=10.0, output=30.0)
@@ -204,6 +217,30 @@ def test_a_record_reads_back_from_its_line_and_from_its_plain_values():
     original = full()
     assert record.decode(record.encode(original)) == original
     assert record.decode(json.dumps(record.to_contract(original))) == original
+
+
+def test_a_stored_line_lacks_what_has_its_default_and_reads_back_to_the_same_record_and_line():
+    for made in (
+        build(),
+        full(),
+        build(signals=Signals(), load=Load(), attempts=(Attempt("a", "small", usage=Usage()),)),
+    ):
+        line = record.stored(made)
+        assert len(line) < len(record.encode(made))
+        assert record.decode(line) == made
+        assert record.whole(line) == record.whole(record.encode(made)) == record.encode(made)
+
+
+def test_a_whole_line_has_every_member_of_every_part_also_those_with_their_default():
+    attempt = Attempt("small-a", "small", usage=Usage())
+    made = build(signals=Signals(model="auto"), load=Load(), timing=Timing(), usage=Usage(), attempts=(attempt,))
+    for line in (json.loads(record.encode(made)), json.loads(json.dumps(record.to_contract(made)))):
+        assert set(line) - {"abstained"} == set(Record.__struct_fields__)
+        parts = {"signals": Signals, "decision": Decision, "load": Load, "timing": Timing, "usage": Usage}
+        for name, kind in parts.items():
+            assert set(line[name]) == set(kind.__struct_fields__)
+        assert set(line["attempts"][0]) == set(Attempt.__struct_fields__)
+        assert set(line["attempts"][0]["usage"]) == set(Usage.__struct_fields__)
 
 
 def test_a_line_with_only_the_contracts_fields_reads_and_keys_of_a_later_version_are_left_out():

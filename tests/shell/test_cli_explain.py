@@ -63,6 +63,8 @@ def test_json_holds_signals_scores_decision_and_plan(tmp_path: Path) -> None:
     told = json.loads(run(write(tmp_path, scorers=SCORERS), BODY, "--json").stdout)
     assert (told["policy"], told["decision"]["group"], told["decision"]["score"]) == ("default", "large", 0.7)
     assert (told["signals"]["turns"], told["signals"]["language"]) == (1, "en")
+    assert set(told["signals"]) == set(Signals.__struct_fields__)
+    assert set(told["decision"]) == set(Decision.__struct_fields__)
     assert sorted(one["deployment"] for one in told["deployments"]) == ["large-a", "large-b"]
 
 

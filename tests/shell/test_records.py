@@ -108,6 +108,8 @@ def test_the_export_is_complete_and_in_order_over_many_chunks_with_equal_times(r
         recorder.write(make(number, time=-number))  # all at the same second
     recorder.flush()
     lines = list(recorder.reader.export())
+    assert set(json.loads(lines[0])["signals"]) == set(Signals.__struct_fields__)
+    assert next(recorder.reader.export(whole=False)) == record.stored(make(0, time=0)).decode()
     assert [json.loads(line)["id"] for line in lines] == [f"r{n:06}" for n in range(2500)]
     assert record.decode(lines[7]).signals == make(7).signals
 
