@@ -81,26 +81,28 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.touched = True
         self._framing += nbytes
-        before = len(self.chunks)
+        chunks = self.chunks
+        before = len(chunks)
         try:
             self._parser.feed_data(_view[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
-        if len(self.chunks) > before:
+        if len(chunks) > before:
             self._framing = 0
-            self.buffered += sum(map(len, self.chunks[before:]))
+            if self._take is not None and self._poured(self._take):
+                return
+            self.buffered += nbytes
             if self.buffered > HIGH_WATER and self._reading:
                 self._reading = False
                 self._transport.pause_reading()
         elif self._framing > HEAD_LIMIT + READ:
             self._fail(_head_too_large())
-        if self._take is None or not self._poured(self._take):
-            self._wake()
+        self._wake()
 
     def _poured(self, take: Callable[[bytes], bool]) -> bool:
         """Whether that was all; else whoever waits has something to see to."""
         try:
-            if (not self.chunks or take(self.take())) and not self.complete and self.failure is None:
+            if take(self._joined()) and not self.complete and self.failure is None:
                 return True
         except Exception as error:  # noqa: BLE001  whoever waits is told
             if self._waiter is not None and not self._waiter.done():
@@ -185,13 +187,17 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.writelines((head, body))
 
     def take(self) -> bytes:
-        chunks = self.chunks
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        chunks.clear()
+        data = self._joined()
         self.buffered = 0
         if not self._reading and not self.lost:
             self._reading = True
             self._transport.resume_reading()
+        return data
+
+    def _joined(self) -> bytes:
+        chunks = self.chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
         return data
 
     def close(self) -> None:

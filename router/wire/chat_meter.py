@@ -201,10 +201,11 @@ class ChatMeter(PassMeter):
         self._finished = False
 
     def _pass(self, run: bytes, at: int) -> int:
-        if not self._ending or run.find(b"\r", at) >= 0:
+        ending = self._ending
+        if not ending or run.find(b"\r", at) >= 0:
             return super()._pass(run, at)
-        end = _after_last(run, at, self._ending)
-        count = run.count(self._ending, at, end)
+        end = len(run) if run.endswith(ending, at) else _after_last(run, at, ending)
+        count = run.count(ending, at, end)
         if run.count(b"\n", at, end) != 2 * count:
             self._ending = b""
             return super()._pass(run, at)
