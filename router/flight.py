@@ -196,7 +196,8 @@ class Flight(Struct, eq=False):
         self.tries += 1
         if self._first_attempt_at is None:
             self._first_attempt_at = now
-        self._first_at = self.status = self.meter = None
+        else:
+            self._first_at = self.status = self.meter = None
 
     def first_content(self, now: float) -> None:
         """The upstream's first content, or its whole unstreamed answer, has arrived."""
@@ -227,12 +228,12 @@ class Flight(Struct, eq=False):
         if self._committed_at is None or self._first_at is None or self._first_attempt_at is None:
             waited = 0.0 if self._first_attempt_at is None else now - self._first_attempt_at
             return Timing(total_s=now - self.started, overhead_s=now - self.started - waited)
-        before = self._first_attempt_at - self.started
+        started, first, committed = self.started, self._first_at, self._committed_at
         tpot_s = None
         if self._last_at is not None and (count := self.output_tokens()) > 1:
-            tpot_s = (self._last_at - self._first_at) / (count - 1)
-        started, committed = self.started, self._committed_at
-        return Timing(committed - started, tpot_s, now - started, before + committed - self._first_at)
+            tpot_s = (self._last_at - first) / (count - 1)
+        before = self._first_attempt_at - started
+        return Timing(committed - started, tpot_s, now - started, before + committed - first)
 
     # --- tokens ---
 

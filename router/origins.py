@@ -188,7 +188,7 @@ async def note(store: Store, flight: Flight) -> None:
     for token in dict.fromkeys(token for token in left if token):
         key = _key(flight.caller, token)
         made = Session(id=key, group=target.group, deployment=target.deployment, route=route, mixed=mixed)
-        await store.touch(made, TTL_S)
+        store.touch(made, TTL_S)
 
 
 # --- leaving out -----------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
     probe of one that is about to return.
     """
     seen = _standing(decision, policy, config, load, signals) or survey(decision, policy, config, load, signals)
-    targets: list[Target] = []
+    targets: tuple[Target, ...] = ()
     for group, names in seen.able:
         if len(names) > 1:
             preferred = decision.deployment
@@ -84,7 +84,7 @@ def plan(decision: Decision, policy: Selection, config: Config, load: Load, sign
         targets += _targets(names, group)
     if targets:
         refused = tuple((r.deployment, r.reason) for r in seen.refusals) if seen.refusals else ()
-        return Plan(tuple(targets), refused)
+        return Plan(targets, refused)
     return _without_targets(seen, config, signals)
 
 

@@ -11,11 +11,12 @@ from time import perf_counter
 
 from router.flight import Flight
 from router.metrics import Metrics
-from router.types import Abstain, Prompt, Score
+from router.types import Abstain, Prompt, Score, Signals
 
 log = logging.getLogger("pointsman.service")
 
 _ANSWERS = (Score, Abstain)
+_NOTHING_KNOWN = Signals()
 
 
 class Scoring:
@@ -26,10 +27,7 @@ class Scoring:
 
     def at_hand(self, flight: Flight, name: str) -> Score | Abstain | None:
         """A scorer's answer for `decide`; None where it has to be waited for, which is then `flight.asked`."""
-        found = flight.signals
-        if found is None:
-            raise RuntimeError("a scorer is asked once the signals are known")
-        answer = self._ask(flight, name, Prompt(flight.text, found))
+        answer = self._ask(flight, name, Prompt(flight.text, flight.signals or _NOTHING_KNOWN))
         if isinstance(answer, _ANSWERS):
             flight.scores[name] = answer
             return answer

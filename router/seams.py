@@ -176,7 +176,9 @@ class Store(Protocol):
         """What is known of each. Raises ConnectionError."""
         ...
 
-    async def touch(self, session: Session, ttl_s: float) -> None: ...
+    def touch(self, session: Session, ttl_s: float) -> None:
+        """Never waits; others may hear of it a little later."""
+        ...
 
     async def meet(self, mine: Presence) -> Others | None:
         """Tell the others, and hear of them; None where nothing is shared. Raises ConnectionError."""

@@ -133,7 +133,9 @@ class Service:
                 await self._verifier.run(flight)
             else:
                 await self._relay.run(flight)
-            await self._remember(flight)
+            if flight.request.dialect in origins.STATEFUL:
+                await self._note(flight)
+            self._remember(flight)
         except PointsmanError as raised:
             error = raised
         except asyncio.CancelledError:
@@ -288,21 +290,21 @@ class Service:
         except ConnectionError:
             return None  # the store counts its own failures; the request goes on without a pin
 
-    async def _remember(self, flight: Flight) -> None:
-        """Pin the conversation where it was served, and the state that its answer left."""
-        if flight.request.dialect in origins.STATEFUL:
-            with contextlib.suppress(ConnectionError):
-                await origins.note(self.store, flight)
-        policy, decision, target, found = flight.policy, flight.decision, flight.target, flight.signals
-        if flight.session_id is None or decision is None or target is None or found is None:
+    async def _note(self, flight: Flight) -> None:
+        """The state that the answer left with the client."""
+        with contextlib.suppress(ConnectionError):
+            await origins.note(self.store, flight)
+
+    def _remember(self, flight: Flight) -> None:
+        """Pin the conversation where it was served."""
+        decision, target, found, key = flight.decision, flight.target, flight.signals, flight.session_id
+        if key is None or decision is None or target is None or found is None:
             return
-        session = remember(policy, found, decision, flight.session, key=flight.session_id, served=target)
+        policy = flight.policy
+        session = remember(policy, found, decision, flight.session, key=key, served=target)
         if session is not None:
             pin = policy.pin if isinstance(policy, Policy) else None
-            try:
-                await self.store.touch(session, (pin or NO_PIN).ttl_s)
-            except ConnectionError:  # counted by the store
-                return
+            self.store.touch(session, (pin or NO_PIN).ttl_s)
 
     async def _fail(self, flight: Flight, error: PointsmanError) -> None:
         """Tell the client, in the shape that fits how far the answer had come."""

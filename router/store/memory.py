@@ -58,7 +58,7 @@ class MemoryStore:
         """Likewise."""
         return {wish.group: wish.limit for wish in wishes}
 
-    async def touch(self, session: Session, ttl_s: float) -> None:
+    def touch(self, session: Session, ttl_s: float) -> None:
         now, known, key = self._clock(), self._sessions, session.id
         known[key] = (session, now + ttl_s)
         known.move_to_end(key)

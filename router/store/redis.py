@@ -99,8 +99,8 @@ class RedisStore:
             return mine
         return [_read(raw) or known for raw, known in zip(found, mine, strict=True)]
 
-    async def touch(self, session: Session, ttl_s: float) -> None:
-        await self._local.touch(session, ttl_s)
+    def touch(self, session: Session, ttl_s: float) -> None:
+        self._local.touch(session, ttl_s)
         self._queue(_Waiting(session, time.monotonic() + ttl_s, unless=False))
 
     def _queue(self, waiting: _Waiting) -> None:

@@ -37,8 +37,9 @@ class OpenAIUpstream:
             head = self._heads[call.path] = self._head(pool, call.path)
         if call.headers:
             head += "".join([f"{name}: {value}\r\n" for name, value in call.headers.items()]).encode("latin-1")
-        body = call.body if not call.pieces else call.pieces
-        length = len(body) if isinstance(body, bytes) else sum(map(len, body))
+        body, length = call.body, len(call.body)
+        if call.pieces:
+            body, length = call.pieces, sum(map(len, call.pieces))
         return pool.request(b"%bcontent-length: %d\r\n\r\n" % (head, length), body)
 
     def _head(self, pool: Pool, path: str) -> bytes:

@@ -24,7 +24,7 @@ class Clock:
 
 async def test_a_session_touched_is_found_and_an_unknown_one_is_not():
     store = MemoryStore()
-    await store.touch(Session(id="s", group="small"), 10.0)
+    store.touch(Session(id="s", group="small"), 10.0)
     assert await store.session("s") == Session(id="s", group="small")
     assert await store.session("t") is None
 
@@ -32,9 +32,9 @@ async def test_a_session_touched_is_found_and_an_unknown_one_is_not():
 async def test_a_session_is_forgotten_after_its_time_and_a_touch_begins_it_anew():
     clock = Clock()
     store = MemoryStore(clock=clock)
-    await store.touch(Session(id="s", group="small"), 10.0)
+    store.touch(Session(id="s", group="small"), 10.0)
     clock.now = 9.0
-    await store.touch(Session(id="s", group="large"), 10.0)
+    store.touch(Session(id="s", group="large"), 10.0)
     clock.now = 18.0
     assert await store.session("s") == Session(id="s", group="large")
     clock.now = 19.0
@@ -45,7 +45,7 @@ async def test_a_session_is_forgotten_after_its_time_and_a_touch_begins_it_anew(
 async def test_L19_a_hundred_thousand_conversations_stay_within_the_bound():
     store = MemoryStore(limit=1_000)
     for number in range(100_000):
-        await store.touch(Session(id=str(number)), 3600.0)
+        store.touch(Session(id=str(number)), 3600.0)
     assert len(store) == 1_000
     assert await store.session("99999") is not None
     assert await store.session("98999") is None
@@ -55,19 +55,19 @@ async def test_L19_expired_sessions_that_nobody_asks_for_go_as_others_come():
     clock = Clock()
     store = MemoryStore(clock=clock)
     for number in range(1_000):
-        await store.touch(Session(id=f"old-{number}"), 10.0)
+        store.touch(Session(id=f"old-{number}"), 10.0)
     clock.now = 20.0
     for number in range(1_000):
-        await store.touch(Session(id=f"new-{number}"), 10.0)
+        store.touch(Session(id=f"new-{number}"), 10.0)
     assert len(store) == 1_000
 
 
 async def test_the_longest_unused_goes_first_and_reading_is_use():
     store = MemoryStore(limit=2)
-    await store.touch(Session(id="a"), 10.0)
-    await store.touch(Session(id="b"), 10.0)
+    store.touch(Session(id="a"), 10.0)
+    store.touch(Session(id="b"), 10.0)
     await store.session("a")
-    await store.touch(Session(id="c"), 10.0)
+    store.touch(Session(id="c"), 10.0)
     assert await store.session("b") is None
     assert await store.session("a") is not None
 
@@ -88,9 +88,8 @@ class Down:
         self.asked += 1
         raise ConnectionError
 
-    async def touch(self, session: Session, ttl_s: float) -> None:
+    def touch(self, session: Session, ttl_s: float) -> None:
         self.asked += 1
-        raise ConnectionError
 
     async def aclose(self) -> None:
         pass

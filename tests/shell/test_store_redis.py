@@ -45,13 +45,13 @@ async def soon(holds: Callable[[], Any], within_s: float = 10.0) -> None:
 
 async def test_what_one_gateway_touched_another_knows_and_the_first_of_several_ids_wins(server: RedisServer) -> None:
     async with store(server.url) as one, store(server.url) as two:
-        await one.touch(Session(id="a", group="small", deployment="small-a", route="difficulty"), 60.0)
-        await one.touch(Session(id="b", group="large"), 60.0)
+        one.touch(Session(id="a", group="small", deployment="small-a", route="difficulty"), 60.0)
+        one.touch(Session(id="b", group="large"), 60.0)
         await soon(lambda: two.session("b"))
         assert await two.session("a") == Session(id="a", group="small", deployment="small-a", route="difficulty")
         assert await two.session("unknown", "b", "a") == Session(id="b", group="large")
         assert await two.sessions("unknown", "b") == [None, Session(id="b", group="large")]
-        await two.touch(Session(id="b", group="small"), 60.0)
+        two.touch(Session(id="b", group="small"), 60.0)
         await soon(lambda: _is_in(one, "b", "small"))
 
 
@@ -62,8 +62,8 @@ async def _is_in(store: RedisStore, id_: str, group: str) -> bool:
 
 async def test_a_session_is_forgotten_after_its_time(server: RedisServer) -> None:
     async with store(server.url) as one, store(server.url) as two:
-        await one.touch(Session(id="long"), 60.0)
-        await one.touch(Session(id="short"), 0.3)
+        one.touch(Session(id="long"), 60.0)
+        one.touch(Session(id="short"), 0.3)
         await soon(lambda: two.session("long"))
         await asyncio.sleep(0.4)
         assert await two.session("short") is None
@@ -72,8 +72,8 @@ async def test_a_session_is_forgotten_after_its_time(server: RedisServer) -> Non
 
 async def test_a_session_that_redis_refuses_holds_up_no_other(server: RedisServer) -> None:
     async with store(server.url) as one, store(server.url) as two:
-        await one.touch(Session(id="bad"), 1e16)  # no time that Redis can count to
-        await one.touch(Session(id="good"), 60.0)
+        one.touch(Session(id="bad"), 1e16)  # no time that Redis can count to
+        one.touch(Session(id="good"), 60.0)
         await soon(lambda: two.session("good"))
         await soon(lambda: _sent(one))
         assert await two.session("bad") is None
@@ -88,10 +88,10 @@ async def test_F14_a_redis_that_was_killed_keeps_pins_locally_and_has_them_again
 ) -> None:
     async with store(server.url) as one, store(server.url) as two:
         await one.meet(Presence(replica="one", digest="d", generation=1))
-        await one.touch(Session(id="before", group="small"), 60.0)
+        one.touch(Session(id="before", group="small"), 60.0)
         await soon(lambda: two.session("before"))
         server.kill()
-        await one.touch(Session(id="during", group="large"), 60.0)
+        one.touch(Session(id="during", group="large"), 60.0)
         assert await _is_in(one, "before", "small")
         assert await _is_in(one, "during", "large")
         with pytest.raises(ConnectionError):
@@ -123,11 +123,11 @@ async def test_a_redis_that_was_emptied_is_filled_again_without_overwriting_what
     me = Presence(replica="one", digest="d", generation=1)
     async with store(server.url) as one, store(server.url) as two:
         await one.meet(me)
-        await one.touch(Session(id="mine", group="small"), 60.0)
-        await one.touch(Session(id="moved", group="small"), 60.0)
+        one.touch(Session(id="mine", group="small"), 60.0)
+        one.touch(Session(id="moved", group="small"), 60.0)
         await soon(lambda: two.session("moved"))
         await one._link.client.flushall()
-        await two.touch(Session(id="moved", group="large"), 60.0)
+        two.touch(Session(id="moved", group="large"), 60.0)
         await soon(lambda: one._link.client.exists("pointsman:{sessions}:moved"))
         await one.meet(me)
         await soon(lambda: two.session("mine"))
@@ -138,7 +138,7 @@ async def test_D01_D02_a_frozen_redis_costs_a_few_bounded_calls_and_then_nothing
     server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with store(server.url, bound_s=0.2) as one:
-        await one.touch(Session(id="a", group="small"), 60.0)
+        one.touch(Session(id="a", group="small"), 60.0)
         await soon(lambda: _is_in(one, "a", "small"))
         await one.session("b")
         server.freeze()
@@ -183,7 +183,7 @@ async def test_a_wrong_password_is_a_failure_told_once_and_without_the_password(
     with redis_server(tmp_path, password="right-password") as server:
         wrong = server.url.replace("right", "wrong")
         async with store(wrong) as one:
-            await one.touch(Session(id="a", group="small"), 60.0)
+            one.touch(Session(id="a", group="small"), 60.0)
             assert await _is_in(one, "a", "small")
             for _ in range(5):
                 with pytest.raises(ConnectionError):
@@ -229,7 +229,7 @@ async def test_a_replica_that_died_without_goodbye_is_forgotten_with_its_calls_i
 
 async def test_the_way_to_redis_may_be_a_unix_socket_and_a_url_that_names_none_is_refused(server: RedisServer) -> None:
     async with store(f"unix://{server.socket}?db=0") as one, store(server.url) as two:
-        await one.touch(Session(id="a", group="small"), 60.0)
+        one.touch(Session(id="a", group="small"), 60.0)
         await soon(lambda: two.session("a"))
     with pytest.raises(ConfigError, match=r"serve:1:1: --redis: Port could not be cast"):
         build("redis://127.0.0.1:many/0", file="serve", path="--redis")
