@@ -21,6 +21,7 @@ TOOLS = [
     (f"tool_{n}", "Reads, writes or runs something in the workspace, and says what came of it. " * 4) for n in range(8)
 ]
 WORDS = ("the", "cache", "drops", "what", "it", "holds", "when", "service", "asks", "again", "build", "parser", "fails")
+NEW = 15  # words of each message that were never said: a scorer remembers words
 LOOP = 4  # steps of a loop at most
 TURNS = 3  # of a conversation at most
 MARK = b"[#"
@@ -62,7 +63,8 @@ class Talks:
             loop = chance.randint(1, LOOP) if agent else 0
             for step in range(loop + 1):
                 number, more = next(self._numbers), step < loop
-                said = f"{' '.join(chance.choices(WORDS, k=words))} {chance.randint(1, 10**6)}"
+                new = ["".join(chance.choices("adeiklmnorstu", k=7)) for _ in range(NEW)]
+                said = " ".join([*chance.choices(WORDS, k=words), *new])
                 text = f"{said} [#{number}{' t' if more else ''}]"
                 if step:
                     messages += result(path, last, text, chance.random() < 0.05)
