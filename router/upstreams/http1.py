@@ -101,8 +101,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _poured(self, take: Callable[[bytes], bool]) -> bool:
         """Whether that was all; else whoever waits has something to see to."""
+        chunks = self.chunks
         try:
-            if take(self._joined()) and not self.complete and self.failure is None:
+            data = chunks.pop() if len(chunks) == 1 else self._joined()
+            if take(data) and not self.complete and self.failure is None:
                 return True
         except Exception as error:  # noqa: BLE001  whoever waits is told
             if self._waiter is not None and not self._waiter.done():

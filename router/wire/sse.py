@@ -26,15 +26,15 @@ class Splitter:
     before the next event, where it is an empty line without meaning.
     """
 
-    __slots__ = ("_held", "_searched")
+    __slots__ = ("_searched", "held")
 
     def __init__(self) -> None:
-        self._held = bytearray()
-        self._searched = 0  # no event ends before this offset of `_held`
+        self.held = bytearray()
+        self._searched = 0  # no event ends before this offset of `held`
 
     def feed(self, data: bytes) -> bytes:
         """The whole events that `data` completes, as one run of bytes. Raises `BadAnswer` past EVENT_LIMIT."""
-        held = self._held
+        held = self.held
         if not held:
             if data.endswith(b"\n\n"):
                 return data
@@ -55,13 +55,13 @@ class Splitter:
 
     def _check(self) -> None:
         # An end may begin up to three bytes before what has been searched: CR LF CR | LF.
-        self._searched = max(0, len(self._held) - 3)
-        if len(self._held) > EVENT_LIMIT:
+        self._searched = max(0, len(self.held) - 3)
+        if len(self.held) > EVENT_LIMIT:
             raise BadAnswer(f"the upstream sent an event of more than {EVENT_LIMIT >> 20} MiB")
 
     def rest(self) -> bytes:
         """What is held back: an event without its end."""
-        return bytes(self._held)
+        return bytes(self.held)
 
 
 def _last_end(data: bytes | bytearray, start: int) -> int:
