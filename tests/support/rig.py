@@ -45,6 +45,10 @@ def groups(
     return "\n".join(lines) + "\n"
 
 
+# httpx may close a connection that has rested for 5 s when a request has just been given it.
+STAY = httpx.Limits(max_connections=100, keepalive_expiry=None)
+
+
 class Rig:
     """A running gateway and a client of it."""
 
@@ -126,8 +130,12 @@ async def running(
     try:
         while not all(server.started for server in servers):
             await asyncio.sleep(0.005)
-        # Nothing is verified over http, and certificates take longer to read than most tests.
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, verify=False) as client:
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}",
+            timeout=30,
+            verify=False,  # nothing is, over http, and certificates take longer to read than most tests
+            limits=STAY,
+        ) as client:
             rig = Rig(gateway, client, config, port, admin_port)
             rig.listeners = servers
             yield rig
