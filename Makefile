@@ -21,8 +21,12 @@ help: ## list these targets
 run: .venv/run.stamp ## install what is missing and serve on 127.0.0.1:8080 (ARGS="--port 9000")
 	@exec $(BIN)/pointsman serve $(ARGS)
 
-test: .venv/dev.stamp ## run the tests (ARGS="-k name")
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/dev.stamp ## run the tests, two files at a time (ARGS="-k name")
+	$(BIN)/python -m pytest $(TWO) $(ARGS)
+
+# Half of a test's time is waiting. A file stays with one process, which starts the file's servers; files go in order, as
+# those at the end are short.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 test-faults: .venv/dev.stamp ## the fault tests alone, with the soak of memory a hundred times as long (tens of minutes)
 	POINTSMAN_SOAK=80000 $(BIN)/python -m pytest tests/faults -o faulthandler_timeout=0 $(ARGS)
