@@ -64,6 +64,7 @@ class Link:
             async with asyncio.timeout(bound_s or self._bound_s):
                 got = await make(self.client)
         except FAULTS as error:
+            _cancelled()
             self._failed(error)
             raise ConnectionError("the store does not answer") from None
         if bound_s is None:
@@ -90,6 +91,7 @@ class Link:
                 async with asyncio.timeout(self._bound_s):
                     await self.client.ping()
             except FAULTS:
+                _cancelled()
                 self.errors += 1
                 continue
             self._failures = 0
@@ -105,3 +107,11 @@ class Link:
                 await self.client.aclose(close_connection_pool=True)
         except FAULTS:
             pass  # it is gone already
+
+
+def _cancelled() -> None:
+    """Raises CancelledError where the task was cancelled and the client, closing its connection, raised another error:
+    whoever cancelled it may wait for its end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -18,6 +18,7 @@ from tests.support.redis_server import RedisServer, line, redis_server
 
 pytest.importorskip("redis", reason="the redis extra is not installed")
 
+from router.store.link import Link
 from router.store.redis import RedisStore
 
 
@@ -233,3 +234,22 @@ async def test_the_way_to_redis_may_be_a_unix_socket_and_a_url_that_names_none_i
         await soon(lambda: two.session("a"))
     with pytest.raises(ConfigError, match=r"serve:1:1: --redis: Port could not be cast"):
         build("redis://127.0.0.1:many/0", file="serve", path="--redis")
+
+
+async def test_a_cancel_that_the_client_answers_with_an_error_of_its_own_is_still_a_cancel() -> None:
+    async def closes(_: object) -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            raise RuntimeError("the connection was lost") from None
+
+    link = Link("redis://127.0.0.1:9", bound_s=20.0, probe_s=1.0)
+    task = asyncio.create_task(link.call(closes))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert link.errors == 0, "nobody has heard that Redis is unwell"
+    with pytest.raises(ConnectionError):  # its own time limit is no cancel
+        await link.call(closes, bound_s=0.01)
+    await link.aclose()
