@@ -175,7 +175,7 @@ def see(flight: Flight, data: bytes, *, whole: bool = False) -> None:
         flight.made.append(_answer_id(data))
 
 
-async def note(store: Store, flight: Flight) -> None:
+def note(store: Store, flight: Flight) -> None:
     """Remember who made the state that the answer left."""
     target, config = flight.target, flight.snapshot.config
     if target is None or len(config.deployments) == 1:

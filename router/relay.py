@@ -91,10 +91,9 @@ class Relay:
                 continue
             deployment = flight.snapshot.config.deployments[target.deployment]
             try:
-                if len(flight.request.body) <= BIG:
+                if (size := len(flight.request.body)) <= BIG:
                     flight.call, flight.translation = outbound(deployment, flight)
                 else:
-                    size = len(flight.request.body)
                     flight.call, flight.translation = await aside(size, outbound, deployment, flight)
             except BadRequest:
                 left = _without(left, target)

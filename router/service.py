@@ -7,7 +7,6 @@ module of that name.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -134,7 +133,7 @@ class Service:
             else:
                 await self._relay.run(flight)
             if flight.request.dialect in origins.STATEFUL:
-                await self._note(flight)
+                origins.note(self.store, flight)
             self._remember(flight)
         except PointsmanError as raised:
             error = raised
@@ -289,11 +288,6 @@ class Service:
             return await self.store.session(*conversation.known)
         except ConnectionError:
             return None  # the store counts its own failures; the request goes on without a pin
-
-    async def _note(self, flight: Flight) -> None:
-        """The state that the answer left with the client."""
-        with contextlib.suppress(ConnectionError):
-            await origins.note(self.store, flight)
 
     def _remember(self, flight: Flight) -> None:
         """Pin the conversation where it was served."""

@@ -15,12 +15,13 @@ from typing import Any
 import zstandard
 from msgspec import Struct
 
+from evals.bench.line import CHAT, MESSAGES, RESPONSES
+
 MB = 1 << 20
 LARGE = 31 * MB
 _PIECE = 256 * 1024  # bytes sent before it is looked whether an answer came early
 _ASK = b'"messages":[{"role":"user","content":"x"}]'
 _LINE = 'Read the file, say what is wrong in it and mend it: «größer als» means `a > b`.\n\tThen run "make test". '
-CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
 OK, REFUSED, LARGE_REFUSED = frozenset((200,)), frozenset((400,)), frozenset((413,))
 
 

@@ -239,19 +239,19 @@ def row(window: Window) -> dict[str, Any]:
 
 def bars(rows: Sequence[dict[str, Any]], rig: Rig, left: float) -> dict[str, tuple[float, str]]:
     """The last window held to the second."""
-    first, last = rows[1], rows[-1]
-    slower = max(1.0, last["bare_p99_ms"] / max(0.1, first["bare_p99_ms"]))
+    second, last = rows[1], rows[-1]
+    slower = max(1.0, last["bare_p99_ms"] / max(0.1, second["bare_p99_ms"]))
     found: dict[str, tuple[float, str]] = {}
     for worker in range(WORKERS):
-        before, after = (one["rss_mb"][worker] for one in (first, last))
-        found[f"worker {worker}: memory, of the first"] = (after / max(0.1, before), "<= 1.05")
+        before, after = (one["rss_mb"][worker] for one in (second, last))
+        found[f"worker {worker}: memory, of the second"] = (after / max(0.1, before), "<= 1.05")
         found[f"worker {worker}: memory more, MB"] = (after - before, f"<= {64 * 1.048576:.1f}")
-        found[f"worker {worker}: threads more"] = (last["threads"][worker] - first["threads"][worker], "<= 0")
+        found[f"worker {worker}: threads more"] = (last["threads"][worker] - second["threads"][worker], "<= 0")
         # As many conversations are open at a time as chance has it.
-        found[f"worker {worker}: open files more"] = (last["fds"][worker] - first["fds"][worker], "<= 8")
+        found[f"worker {worker}: open files more"] = (last["fds"][worker] - second["fds"][worker], "<= 8")
     for name in ("whole", "ttft"):
-        ratio = last[f"{name}_p99_ms"] / max(0.1, first[f"{name}_p99_ms"])
-        found[f"p99 of {name}, of the first, the machine's own taken off"] = (ratio / slower, "<= 1.1")
+        ratio = last[f"{name}_p99_ms"] / max(0.1, second[f"{name}_p99_ms"])
+        found[f"p99 of {name}, of the second, the machine's own taken off"] = (ratio / slower, "<= 1.1")
     return found | {
         "workers restarted": (rig.restarts, "<= 0"),
         "errors that no planted fault explains": (len(rig.unexplained), "<= 0"),

@@ -18,6 +18,8 @@ from router.wire.loose import count, is_object, mapping
 from router.wire.stream import PassMeter, Verdict
 
 DONE = b"data: [DONE]\n\n"
+_LONGEST_ENDING = 200  # bytes
+_LAST_EVENTS = 4  # of a stream: a finish reason, usage, [DONE]
 
 
 class Delta(Struct, gc=False):
@@ -137,8 +139,18 @@ def has_content(choice: Choice) -> bool:
     )
 
 
-_LONGEST_ENDING = 200  # bytes
-_LAST_EVENTS = 4  # of a stream: a finish reason, usage, [DONE]
+def has_delta(choice: Choice) -> bool:
+    return choice.delta is not None or choice.text is not None
+
+
+# Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
+REASONS = ("tool_calls", "function_call", "length", "content_filter")
+_REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
+
+
+def ask_for_tools(answer: bytes) -> bytes:
+    """The answer or chunk with the finish reason that makes a client run the tools; all else as it came."""
+    return _REASON.sub(rb'\1"tool_calls"', answer)
 
 
 def _ending(data: bytes) -> bytes:
@@ -156,20 +168,6 @@ def _after_last(run: bytes, at: int, ending: bytes) -> int:
             break
         end = sse.begin(run, at, end - 2)
     return end
-
-
-def has_delta(choice: Choice) -> bool:
-    return choice.delta is not None or choice.text is not None
-
-
-# Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
-REASONS = ("tool_calls", "function_call", "length", "content_filter")
-_REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
-
-
-def ask_for_tools(answer: bytes) -> bytes:
-    """The answer or chunk with the finish reason that makes a client run the tools; all else as it came."""
-    return _REASON.sub(rb'\1"tool_calls"', answer)
 
 
 class ChatMeter(PassMeter):

@@ -39,9 +39,9 @@ async def test_F17_what_comes_together_begins_in_rounds_with_others_in_between()
 
 
 async def test_what_is_quick_begins_at_once():
-    turns = Turns()
+    turns, begun = Turns(), perf_counter()
     assert turns.take() is None
-    assert turns.take() is None
+    assert turns.take() is None or perf_counter() - begun >= SLICE_S
 
 
 async def test_a_turn_that_was_given_up_goes_to_the_next():
