@@ -13,12 +13,12 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
+from router.answers import ERROR_LIMIT, error_status, read_all
 from router.config import Deployment
 from router.errors import UpstreamError, UpstreamStatus
 from router.exchange import Headers
 from router.flight import Flight
 from router.outbound import headers_for
-from router.relay import ERROR_LIMIT, error_status, read_all
 from router.seams import Call
 from router.service import Service, draw_of, forwarded
 from router.types import Caller

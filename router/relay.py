@@ -9,14 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from math import isfinite
 from time import perf_counter, time
 
 from msgspec.structs import replace
 
 from router.admission import Place
+from router.answers import USUAL, WHOLE_LIMIT, error_status, read_all, relayed
 from router.config import Deployment, Hedge
 from router.errors import (
     BadAnswer,
@@ -28,7 +26,7 @@ from router.errors import (
     UpstreamError,
     UpstreamStatus,
 )
-from router.exchange import Exchange, Headers
+from router.exchange import Exchange
 from router.flight import Flight
 from router.health import Health, same_model
 from router.hedge import Race
@@ -45,14 +43,7 @@ from router.wire import CODECS
 
 log = logging.getLogger("pointsman.relay")
 
-WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
-ERROR_LIMIT = 1024 * 1024
 LARGE = 16 * 1024  # bytes of a request that is worth letting go of
-LONGEST_RETRY_S = 86400.0
-OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
-RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
-# What most answers have beside them, which is not passed on.
-_USUAL = frozenset(("content-type", "content-length", "transfer-encoding", "connection", "date", "server"))
 # A name in the first bytes of an answer or event; one with anything odd in it is not looked at.
 _MODEL = re.compile(rb'"model"\s*:\s*"([A-Za-z0-9][A-Za-z0-9_.:/@+ -]{0,199})"')
 _MODEL_WITHIN = 2048
@@ -271,8 +262,8 @@ class Relay:
         flight.first_content(perf_counter())
         headers = flight.headers()
         headers.append(JSON if kind == "application/json" else f"content-type: {kind}".encode("latin-1"))
-        if not _USUAL.issuperset(reply.headers):
-            headers += _relayed(reply.headers)
+        if not USUAL.issuperset(reply.headers):
+            headers += relayed(reply.headers)
         sent = exchange.answer(200, headers, out)
         flight.committed(perf_counter())
         await sent
@@ -327,7 +318,7 @@ class Relay:
         self._see_model(deployment, held[0] if held else newest)
         flight.first_content(perf_counter())
         if not exchange.started:
-            await exchange.start_stream(_relayed(reply.headers) + flight.stream_headers())
+            await exchange.start_stream(relayed(reply.headers) + flight.stream_headers())
         flight.committed(perf_counter())
         await exchange.stream(b"".join(held))
         if len(flight.request.body) > LARGE:
@@ -406,57 +397,6 @@ def _untried(plan: Plan, flight: Flight) -> Target | None:
     """The next target, where the one before it was passed over without a call."""
     tried = {attempt.deployment for attempt in flight.attempts}
     return next((target for target in plan.targets if target.deployment not in tried), None)
-
-
-async def read_all(reply: Reply, limit: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    while data := await reply.read():
-        parts.append(data)
-        size += len(data)
-        if size > limit:
-            raise BadAnswer(f"the upstream's answer is larger than {limit} bytes")
-    return b"".join(parts)
-
-
-async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
-    """The upstream's error as ours. Its body is the client's to see unless it may speak of our key."""
-    status = reply.status
-    if not 400 <= status <= 599:
-        return BadAnswer(f"the upstream answered with status {status}")
-    try:
-        body = await read_all(reply, ERROR_LIMIT)
-    except UpstreamError:
-        body = b""
-    secret = deployment.api_key.encode()
-    if status in OUR_FAULT or (len(secret) > 4 and secret in body):
-        body = b""
-    return UpstreamStatus(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
-
-
-def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Seconds, at most a day, from `retry-after-ms` or `retry-after` (RFC 9110 section 10.2.3: seconds or a date)."""
-    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
-        value = headers.get(name)
-        if value is not None and (seconds := _seconds(value, unit)) is not None:
-            return min(max(0.0, seconds), LONGEST_RETRY_S)
-    return None
-
-
-def _seconds(value: str, unit: int) -> float | None:
-    try:
-        seconds = float(value) / unit
-    except ValueError:
-        try:
-            seconds = parsedate_to_datetime(value).timestamp() - time()
-        except ValueError:
-            return None
-    return seconds if isfinite(seconds) else None
-
-
-def _relayed(headers: Mapping[str, str]) -> Headers:
-    """The upstream's headers that the client may see, by allowlist."""
-    return [f"{name}: {value}".encode("latin-1") for name, value in headers.items() if name.startswith(RELAYED)]
 
 
 def _nothing_serves(flight: Flight) -> PointsmanError:

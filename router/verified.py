@@ -16,6 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from router import policy as policies
+from router.answers import WHOLE_LIMIT
 from router.cascade import Said, compared, concluded, conclusion, empty, hopeless, refuses, settled
 from router.config import Cascade, Deployment
 from router.errors import BadAnswer, BadRequest, Overloaded, PointsmanError, RateLimited, UpstreamError
@@ -23,7 +24,7 @@ from router.exchange import Exchange, Headers
 from router.flight import Flight
 from router.health import Health
 from router.plan import RETRIED, after, fault_of, plan
-from router.relay import WHOLE_LIMIT, Relay
+from router.relay import Relay
 from router.seams import Reply
 from router.types import Abstain, Attempt, Checked, Decision, Plan, Prompt, Request, Score, Target
 from router.watch import Ticker, watching
