@@ -79,6 +79,9 @@ class Connection(asyncio.BufferedProtocol):
         return _buffer
 
     def buffer_updated(self, nbytes: int) -> None:
+        if self.complete:  # bytes after the answer belong to nobody, and the connection cannot be trusted again
+            self.keep_alive = False
+            return
         self.touched = True
         self._framing += nbytes
         chunks = self.chunks
@@ -86,7 +89,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(_view[:nbytes])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
+            self.keep_alive = False
+            if not self.complete:
+                self._fail(BadAnswer(f"the upstream's answer is not HTTP/1.1 ({type(error).__name__})"))
         if len(chunks) > before:
             self._framing = 0
             if self._take is not None and self._poured(self._take):
@@ -132,8 +137,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- httptools callbacks ---
 
-    def on_status(self, status: bytes) -> None:
-        pass
+    def on_message_begin(self) -> None:
+        if self.complete:
+            raise BadAnswer("the upstream sent another answer")  # which ends the parsing, and nothing else
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[_lower(name)] = value.decode("latin-1")
@@ -149,9 +155,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def on_message_complete(self) -> None:
         if self.status < 200:
-            return
-        if self.complete:  # bytes after the answer: the connection cannot be trusted again
-            self.keep_alive = False
             return
         self.complete = True
         self.keep_alive = self._parser.should_keep_alive()  # only valid inside this callback

@@ -248,7 +248,7 @@ class ChatMeter(PassMeter):
             self._calls, self.rare = True, self.signs
         for choice in choices:
             if has_content(choice) or (self.content and not choice.finish_reason and has_delta(choice)):
-                if not self.content and len(choices) == 1:
+                if not self.content and len(choices) == 1 and chunk.usage is None:  # else each says what it has cost
                     self._ending = _ending(data)
                 self.content = True
                 self.parsing = self._finished

@@ -245,6 +245,27 @@ async def test_what_is_no_answer_and_does_not_end_is_refused(endless: bytes) -> 
         await upstream.aclose()
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        b"HTTP/1.1 404 Not Found\r\nx-of: another\r\ncontent-length: 5\r\n\r\nabcde",
+        b"HTTP/1.1 404 Not Found\r\nx-of: another\r\ncontent-length: 5\r\n\r\nab",
+        b"abcde",
+    ],
+    ids=["an answer", "a part of one", "no answer"],
+)
+async def test_what_follows_an_answer_is_no_part_of_it_and_its_connection_is_not_used_again(more: bytes) -> None:
+    async with says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}" + more) as url:
+        upstream = OpenAIUpstream(Deployment(name="a", upstream="openai", base_url=url))
+        await upstream.start()
+        reply = await upstream.open(CALL)
+        assert (reply.status, dict(reply.headers)) == (200, {"content-length": "2"})
+        assert await read_all(reply) == b"{}"
+        await asyncio.sleep(0)
+        assert connections(upstream) == 0
+        await upstream.aclose()
+
+
 async def test_endless_headers_are_refused() -> None:
     headers = {f"x-{i}": "v" * 1000 for i in range(100)}
     async with ScriptedServer(lambda _: [Head(200, headers), Wait(1)]) as server:

@@ -321,6 +321,14 @@ def test_S19_deltas_are_counted_when_no_usage_comes_and_an_error_is_no_delta() -
     assert meter.usage is None
 
 
+def test_a_servers_usage_in_every_delta_is_the_newest_wherever_it_stands() -> None:
+    meter = ChatMeter()
+    for n in range(1, 6):
+        usage = b'{"prompt_tokens":7,"completion_tokens":%d}' % n
+        meter.feed(b'data: {"usage":%b,"choices":[{"delta":{"content":"a"},"finish_reason":null}]}\n\n' % usage)
+    assert (meter.deltas, meter.usage) == (5, Usage(input=7, output=5))
+
+
 def test_a_clean_end_after_the_finish_reason_is_completed() -> None:
     meter = ChatMeter()
     meter.feed(b"".join(STREAM[:5]))
