@@ -26,6 +26,7 @@ FAILURES = 3  # in a row; then nothing is asked until a probe was answered in ti
 PROBE_S = 1.0
 # uvloop says RuntimeError where a connection was lost before what is written to it.
 FAULTS = (RedisError, OSError, TimeoutError, RuntimeError)
+CANCEL_AGAIN_S = 0.1
 CONNECTIONS = 16  # a Redis that hangs holds no more sockets than this
 
 
@@ -60,13 +61,18 @@ class Link:
         """
         if not self._up.is_set():
             raise ConnectionError("the store does not answer")
+        before = _cancels()
         try:
             async with asyncio.timeout(bound_s or self._bound_s):
                 got = await make(self.client)
         except FAULTS as error:
-            _cancelled()
+            # The client may raise an error of its own in place of a cancel, as it closes its connection.
+            if _cancels() > before:
+                raise asyncio.CancelledError from None
             self._failed(error)
             raise ConnectionError("the store does not answer") from None
+        if _cancels() > before:  # or go on as if there had been none
+            raise asyncio.CancelledError
         if bound_s is None:
             self._failures = 0
         return got
@@ -91,7 +97,6 @@ class Link:
                 async with asyncio.timeout(self._bound_s):
                     await self.client.ping()
             except FAULTS:
-                _cancelled()
                 self.errors += 1
                 continue
             self._failures = 0
@@ -101,7 +106,7 @@ class Link:
 
     async def aclose(self) -> None:
         if self._probing is not None:
-            self._probing.cancel()
+            await ended(self._probing)
         try:
             async with asyncio.timeout(CONNECT_S):
                 await self.client.aclose(close_connection_pool=True)
@@ -109,9 +114,14 @@ class Link:
             pass  # it is gone already
 
 
-def _cancelled() -> None:
-    """Raises CancelledError where the task was cancelled and the client, closing its connection, raised another error:
-    whoever cancelled it may wait for its end."""
+def _cancels() -> int:
+    """How often the running task was cancelled so far."""
     task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+    return 0 if task is None else task.cancelling()
+
+
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancels a task until it ends, in case somebody in between takes a cancel for something else."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=CANCEL_AGAIN_S)

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from router.seams import Others, Presence, Wish
-from router.store.link import BOUND_S, CONNECT_S, PROBE_S, Link
+from router.store.link import BOUND_S, CONNECT_S, PROBE_S, Link, ended
 from router.store.memory import MemoryStore
 from router.store.redis_places import Places
 from router.types import Session
@@ -169,8 +169,7 @@ class RedisStore:
 
     async def aclose(self) -> None:
         """Sends what waits, and says goodbye, where that takes no time."""
-        self._sending.cancel()
-        await asyncio.wait({self._sending})
+        await ended(self._sending)
         if self._link.is_up:
             if self._waiting:
                 await self._send_some()

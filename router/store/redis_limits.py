@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from router.seams import Claim
 from router.store.limits import MemoryLimiter
-from router.store.link import BOUND_S, PROBE_S, Link
+from router.store.link import BOUND_S, PROBE_S, Link, ended
 from router.store.redis import SEEN
 
 LIMIT = "pointsman:{limits}:"
@@ -180,7 +180,6 @@ class RedisLimiter:
 
     async def aclose(self) -> None:
         if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.wait({self._renewing})
+            await ended(self._renewing)
         await self._link.aclose()
         await self._alone.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from tests.support.redis_server import RedisServer, line, redis_server
 
 pytest.importorskip("redis", reason="the redis extra is not installed")
 
-from router.store.link import Link
+from router.store.link import Link, ended
 from router.store.redis import RedisStore
 
 
@@ -132,7 +133,8 @@ async def test_a_redis_that_was_emptied_is_filled_again_without_overwriting_what
         await soon(lambda: one._link.client.exists("pointsman:{sessions}:moved"))
         await one.meet(me)
         await soon(lambda: two.session("mine"))
-        assert await _is_in(one, "moved", "large")
+        await soon(lambda: _is_in(one, "moved", "large"))  # once it has heard that all was taken
+        assert await _is_in(two, "moved", "large")
 
 
 async def test_D01_D02_a_frozen_redis_costs_a_few_bounded_calls_and_then_nothing(
@@ -236,20 +238,42 @@ async def test_the_way_to_redis_may_be_a_unix_socket_and_a_url_that_names_none_i
         build("redis://127.0.0.1:many/0", file="serve", path="--redis")
 
 
-async def test_a_cancel_that_the_client_answers_with_an_error_of_its_own_is_still_a_cancel() -> None:
-    async def closes(_: object) -> None:
+async def test_a_cancel_that_the_client_takes_for_something_else_is_still_a_cancel() -> None:
+    async def fails(_: object) -> None:
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
             raise RuntimeError("the connection was lost") from None
 
+    async def goes_on(_: object) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+
     link = Link("redis://127.0.0.1:9", bound_s=20.0, probe_s=1.0)
-    task = asyncio.create_task(link.call(closes))
-    await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    for swallows in (fails, goes_on):
+        task = asyncio.create_task(link.call(swallows))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
     assert link.errors == 0, "nobody has heard that Redis is unwell"
     with pytest.raises(ConnectionError):  # its own time limit is no cancel
-        await link.call(closes, bound_s=0.01)
+        await link.call(fails, bound_s=0.01)
     await link.aclose()
+
+
+async def test_a_task_is_cancelled_until_it_ends() -> None:
+    cancels = 0
+
+    async def stubborn() -> None:
+        nonlocal cancels
+        while cancels < 3:
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                cancels += 1
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await ended(task)
+    assert cancels == 3
