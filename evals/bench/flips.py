@@ -9,9 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import signal
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -19,7 +16,8 @@ from typing import Any
 
 import httpx
 
-from evals.bench.run import body, free_port
+from evals.bench.gateway import serving
+from evals.bench.run import body
 from router.policy_files import load
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat
@@ -95,30 +93,8 @@ async def measure(seconds: float) -> dict[str, Any]:
             files = [groups(urls, chosen) for chosen in urls]
             put(config, files[0])
             (config / "default.yaml").write_text(POLICY)
-            port, admin = free_port(), free_port()
-            where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", name]
-            gateway = await asyncio.create_subprocess_exec(
-                *[sys.executable, "-m", "router", "serve", *where],
-                env={**os.environ, "POINTSMAN_LOG": "error"},
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                await ready(f"http://127.0.0.1:{port}/readyz")
-                return await flips(port, admin, config, files, seconds)
-            finally:
-                gateway.send_signal(signal.SIGTERM)
-                await gateway.wait()
-
-
-async def ready(url: str) -> None:
-    async with httpx.AsyncClient() as http, asyncio.timeout(60):
-        while True:
-            try:
-                if (await http.get(url)).status_code == 200:
-                    return
-            except httpx.TransportError:
-                pass
-            await asyncio.sleep(0.1)
+            async with serving(config, Path(name)) as gateway:
+                return await flips(gateway.port, gateway.admin, config, files, seconds)
 
 
 def main() -> None:

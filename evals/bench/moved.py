@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,10 +23,10 @@ from typing import Any
 import uvloop
 
 from evals.bench.added import request
-from evals.bench.flips import ready
+from evals.bench.gateway import serving
 from evals.bench.line import Answer, ask
 from evals.bench.outages import met
-from evals.bench.run import body, free_port
+from evals.bench.run import body
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import Seen, Step, chat_answer
 
@@ -123,19 +122,8 @@ async def measure(stops: bool) -> dict[str, Any]:
             config.mkdir()
             (config / "groups.yaml").write_text(groups(f"http://{NAME}:{old.port}/v1", other.base_url))
             (config / "default.yaml").write_text(POLICY)
-            port, admin = free_port(), free_port()
-            where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", name]
-            gateway = await asyncio.create_subprocess_exec(
-                *[*hosts.before, sys.executable, "-m", "router", "serve", *where],
-                env={**os.environ, "POINTSMAN_LOG": "error"},
-                stdout=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                await ready(f"http://127.0.0.1:{port}/readyz")
-                return await change(hosts, port, old, new, stops)
-            finally:
-                gateway.send_signal(signal.SIGTERM)
-                await gateway.wait()
+            async with serving(config, folder, before=hosts.before) as gateway:
+                return await change(hosts, gateway.port, old, new, stops)
 
 
 def groups(named: str, other: str) -> str:

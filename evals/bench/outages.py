@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -28,7 +27,7 @@ import httpx
 import uvloop
 
 from evals.bench.added import percentile, request
-from evals.bench.flips import ready
+from evals.bench.gateway import serving
 from evals.bench.line import Answer, ask
 from evals.bench.run import body, free_port
 from router.upstreams.scripted_server import ScriptedServer
@@ -345,18 +344,9 @@ async def measure(seconds: float, names: Sequence[str]) -> dict[str, Any]:
         (config / "groups.yaml").write_text("\n".join(lines) + "\n")
         (config / "default.yaml").write_text(POLICY)
         (config / "scorers.yaml").write_text(SCORERS)
-        port, admin, log = free_port(), free_port(), folder / "log"
-        where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", str(folder)]
-        argv = [sys.executable, "-m", "router", "serve", *where, "--workers", "2", "--redis", url]
-        gateway = await asyncio.create_subprocess_exec(
-            *argv,
-            env={**os.environ, "POINTSMAN_LOG": "warning"},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=stack.enter_context(log.open("wb")),
-        )
-        try:
-            await ready(f"http://127.0.0.1:{port}/readyz")
-            rig = Rig(port, admin, servers, child, log)
+        async with serving(config, folder, "--workers", "2", "--redis", url, level="warning") as gateway:
+            port = gateway.port
+            rig = Rig(port, gateway.admin, servers, child, gateway.log)
             loading = asyncio.create_task(rig.load())
             slowly = [asyncio.create_task(slow_stream(port, length)) for _ in range(SLOW_STREAMS)]
             await asyncio.sleep(10)
@@ -378,11 +368,6 @@ async def measure(seconds: float, names: Sequence[str]) -> dict[str, Any]:
                 "seconds": [longest, ">= 0", True],
             }
             return found
-        finally:
-            if gateway.returncode is None:
-                gateway.send_signal(signal.SIGTERM)
-            if await gateway.wait():
-                print(log.read_text()[-2000:], file=sys.stderr)
 
 
 def main() -> None:

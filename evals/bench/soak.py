@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import signal
 import statistics
 import sys
 import tempfile
@@ -32,7 +30,7 @@ import uvloop
 from msgspec import Struct
 
 from evals.bench.added import percentile
-from evals.bench.flips import ready
+from evals.bench.gateway import serving
 from evals.bench.line import Answer, Line, connect
 from evals.bench.outages import met
 from evals.bench.run import cpu_s, family, free_port, rss_mb
@@ -120,8 +118,8 @@ class Window:
 class Rig:
     """The load, the servers and what is known of them."""
 
-    def __init__(self, port: int, rate: float, seconds: float) -> None:
-        self.port = port
+    def __init__(self, rate: float, seconds: float) -> None:
+        self.port = 0  # of the gateway, once there is one
         self.bare = free_port()
         self.windows = [Window() for _ in range(WINDOWS)]
         self.unexplained: list[str] = []
@@ -260,8 +258,7 @@ def bars(rows: Sequence[dict[str, Any]], rig: Rig, left: float) -> dict[str, tup
 
 
 async def measure(minutes: float, rate: float) -> dict[str, Any]:
-    port, admin = free_port(), free_port()
-    rig = Rig(port, rate, minutes * 60)
+    rig = Rig(rate, minutes * 60)
     async with AsyncExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for server in rig.servers.values():
@@ -276,28 +273,15 @@ async def measure(minutes: float, rate: float) -> dict[str, Any]:
         (config / "groups.yaml").write_text("\n".join(lines) + "\n")
         (config / "default.yaml").write_text(POLICY)
         (config / "scorers.yaml").write_text(SCORERS)
-        where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", str(state)]
         kept = ["--workers", str(WORKERS), "--records-gib", "0.1"]  # it is reached within the hour, and swept
-        log = state / "log"
-        gateway = await asyncio.create_subprocess_exec(
-            *[sys.executable, "-m", "router", "serve", *where, *kept],
-            env={**os.environ, "POINTSMAN_LOG": "error"},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=stack.enter_context(log.open("wb")),
-        )
-        try:
-            await ready(f"http://127.0.0.1:{port}/readyz")
-            watching = asyncio.create_task(rig.watch(gateway.pid, state))
+        async with serving(config, state, *kept) as gateway:
+            rig.port = gateway.port
+            watching = asyncio.create_task(rig.watch(gateway.process.pid, state))
             rig.begin()
             await rig.load(minutes * 60)
             watching.cancel()
             await asyncio.sleep(5)
-            left = await in_flight(admin)
-        finally:
-            if gateway.returncode is None:
-                gateway.send_signal(signal.SIGTERM)
-            if await gateway.wait():
-                print(log.read_text()[-2000:], file=sys.stderr)
+            left = await in_flight(gateway.admin)
     rows = [row(window) for window in rig.windows]
     held = {name: [round(value, 3), bar, met(value, bar)] for name, (value, bar) in bars(rows, rig, left).items()}
     return {

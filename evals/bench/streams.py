@@ -10,15 +10,14 @@ import argparse
 import asyncio
 import json
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from evals.bench.flips import ready
-from evals.bench.run import CHAT, agent_body, body, free_port, rss_mb, write_config
+from evals.bench.gateway import serving
+from evals.bench.run import CHAT, agent_body, body, rss_mb, write_config
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import SSE, Head, Script, Seen, Send, Step, Wait, chunk
 
@@ -84,25 +83,15 @@ async def measure(count: int, hold_s: float, agents: bool) -> dict[str, Any]:
         async with ScriptedServer(script(int((opening_s + hold_s) / EVERY_S) + 1)) as upstream:
             config = Path(name) / "config"
             write_config(config, upstream.base_url.removesuffix("/v1"))
-            port, admin = free_port(), free_port()
-            where = ["--config", str(config), "--port", str(port), "--admin-port", str(admin), "--state", name]
-            process = await asyncio.create_subprocess_exec(
-                *[sys.executable, "-m", "router", "serve", *where],
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-            )
-            try:
-                await ready(f"http://127.0.0.1:{port}/readyz")
+            async with serving(config, Path(name)) as gateway:
+                port, pid = gateway.port, gateway.process.pid
                 kept, upstream.script = upstream.script, script(0)
-                await open_all(port, process.pid, asked, 20, 20, 0.0)  # what the first requests load, the rest share
+                await open_all(port, pid, asked, 20, 20, 0.0)  # what the first requests load, the rest share
                 upstream.script = kept
-                idle = rss_mb(process.pid)
-                most, well = await open_all(port, process.pid, asked, count, 50, hold_s)
+                idle = rss_mb(pid)
+                most, well = await open_all(port, pid, asked, count, 50, hold_s)
                 await asyncio.sleep(1.0)
-                after = rss_mb(process.pid)
-            finally:
-                process.terminate()
-                await process.wait()
+                after = rss_mb(pid)
     return {
         "streams": count,
         "request_bytes": len(asked),
