@@ -74,8 +74,8 @@ async def test_Q09_an_encoded_body_is_held_to_the_limit_of_a_plain_one(tmp_path:
         ("lzma", b"x", 415),
         ("gzip, gzip, gzip, gzip", b"x", 415),
         ("gzip", b"no gzip", 400),
-        ("gzip", gzip.compress(b"{}" * 100)[:-9], 400),
-        ("gzip", gzip.compress(b"") * 100_000, 400),
+        pytest.param("gzip", gzip.compress(b"{}" * 100)[:-9], 400, id="gzip cut"),  # its bytes hold the time of day
+        pytest.param("gzip", gzip.compress(b"") * 100_000, 400, id="gzip of 100,000 members"),
         ("br", b"\xff\xff\xff", 400),
         ("br", brotli.compress(b"{}" * 100)[:-3], 400),
         ("br", b"", 400),
