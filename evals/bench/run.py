@@ -25,6 +25,7 @@ from msgspec.structs import replace
 CHAT = "/v1/chat/completions"
 EVENTS = 66  # of a stream: 64 with content, the end of the answer, the end of the stream
 PACE_S = 0.01  # between events, where a work asks for a pace
+SETTLE_S = 1.0  # after a load; until then its last rows and lines are written
 MODEL = "auto"
 
 
@@ -192,9 +193,10 @@ def load(port: int, work: Work, core: int, seconds: float) -> dict[str, Any]:
 
 
 def measure(port: int, pid: int, work: Work, core: int, seconds: float) -> dict[str, Any]:
-    """CPU microseconds a unit of work, with the load's own view of it."""
+    """CPU microseconds a unit of work, with what is left to do after the answers, and the load's own view of it."""
     before = cpu_s(pid)
     seen = load(port, work, core, seconds)
+    time.sleep(SETTLE_S)
     used = cpu_s(pid) - before
     if seen["errors"] or not seen["requests"]:
         raise SystemExit(f"bench: {work.name}: {seen['errors']} errors in {seen['requests']} requests")
