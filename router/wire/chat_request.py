@@ -11,6 +11,7 @@ from router.wire.loose import (
     body_objects,
     count,
     data_uri,
+    inline,
     is_array,
     is_object,
     mapping,
@@ -34,7 +35,12 @@ from router.wire.parts import (
     Tool,
     ToolOutput,
     ToolUse,
+    returned,
+    saying,
+    short,
 )
+
+CALL_LIMIT = 40  # characters of a call's id in OpenAI's API; other servers' ids are longer
 
 # --- reading ---------------------------------------------------------------------------------------------
 
@@ -69,7 +75,7 @@ def _message(message: dict[str, Any], where: str, said: Conversation, target: Di
                    "reasoning_content", "reasoning", "audio", *(["name"] if role == "function" else []))  # fmt: skip
     parts = _content(message.get("content"), f"{where}.content", said, target)
     if role in ("tool", "function"):
-        kept = tuple([part for part in parts if isinstance(part, Text | Image | File)])
+        kept = returned(parts, f"{where}.content", target)
         call = text(message.get("tool_call_id")) or f"call_{text(message.get('name'))}"
         return Message(role="user", parts=(ToolOutput(id=call, parts=kept),))
     if role == "assistant":
@@ -83,7 +89,7 @@ def _message(message: dict[str, Any], where: str, said: Conversation, target: Di
             *([Refusal(text=said_no)] if said_no else []),
             *_calls(message, said),
         ]
-    return Message(role=role, parts=tuple(parts))
+    return Message(role=role, parts=saying(role, parts, f"{where}.content", target))
 
 
 def _content(content: Any, where: str, said: Conversation, target: Dialect) -> list[Part]:
@@ -116,7 +122,8 @@ def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect)
             file = mapping(part.get("file"))
             if file.get("file_id"):
                 raise refusal("a file kept by another provider", f"{where}.file.file_id", target)
-            return File(url=text(file.get("file_data")), name=text(file.get("filename")), cache=cache)
+            name = text(file.get("filename"))
+            return File(url=inline(text(file.get("file_data")), name), name=name, cache=cache)
         case _:
             raise unknown(kind, where, target)
 
@@ -302,7 +309,7 @@ def _assistant(message: Message, said: Conversation) -> dict[str, Any]:
                 said.drop("thinking")
         elif isinstance(part, ToolUse):
             function = {"name": part.flat, "arguments": schema.arguments(part)}
-            calls.append({"id": part.id, "type": "function", "function": function})
+            calls.append({"id": short(part.id, CALL_LIMIT), "type": "function", "function": function})
     if texts or not (calls or "refusal" in out):
         out["content"] = "".join(texts)
     if calls:
@@ -323,7 +330,7 @@ def _user(message: Message, said: Conversation) -> list[dict[str, Any]]:
         if part.error:
             said.drop("tool_result.is_error")
         texts = [inner.text for inner in part.parts if isinstance(inner, Text)]
-        out.append({"role": "tool", "tool_call_id": part.id, "content": "\n".join(texts)})
+        out.append({"role": "tool", "tool_call_id": short(part.id, CALL_LIMIT), "content": "\n".join(texts)})
         others = [_write_part(inner, said) for inner in part.parts if not isinstance(inner, Text)]
         if others:
             content += [{"type": "text", "text": f"Output of tool call {part.id}:"}, *others]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from mimetypes import guess_type
 from typing import Any, TypeGuard, cast
 
 from router.errors import BadRequest
@@ -73,4 +74,11 @@ def data_uri(url: str, where: str) -> tuple[str, str] | None:
     media, _, encoding = head.partition(";")
     if not comma or not encoding.endswith("base64"):
         raise BadRequest(f"`{where}` is a data URI without base64", param=where)
-    return media, data
+    return "image/jpeg" if media.lower() == "image/jpg" else media, data  # a name that browsers know and APIs do not
+
+
+def inline(data: str, name: str) -> str:
+    """A file that a client sends as a data URI, or, as OpenAI's document also has it, as bare base64."""
+    if not data or data.startswith("data:"):
+        return data
+    return f"data:{guess_type(name)[0] or 'application/pdf'};base64,{data}"

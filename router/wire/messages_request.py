@@ -12,7 +12,19 @@ from msgspec.json import encode
 from router.errors import BadRequest
 from router.types import Dialect
 from router.wire import schema
-from router.wire.loose import body_objects, count, data_uri, is_array, mapping, objects, refusal, text, unknown, word
+from router.wire.loose import (
+    body_objects,
+    count,
+    data_uri,
+    is_array,
+    is_object,
+    mapping,
+    objects,
+    refusal,
+    text,
+    unknown,
+    word,
+)
 from router.wire.parts import (
     Choice,
     Conversation,
@@ -27,6 +39,8 @@ from router.wire.parts import (
     Tool,
     ToolOutput,
     ToolUse,
+    returned,
+    saying,
 )
 from router.wire.provenance import unsealed
 
@@ -54,7 +68,8 @@ def read(body: dict[str, Any], target: Dialect) -> Conversation:
     """A messages body as a conversation. Raises `BadRequest` for what `target` cannot be told."""
     said = Conversation(messages=[], stream=body.get("stream") is True, max_tokens=count(body.get("max_tokens")))
     if body.get("system"):
-        said.messages.append(Message(role="system", parts=tuple(_content(body["system"], "system", said, target))))
+        parts = _content(body["system"], "system", said, target)
+        said.messages.append(Message(role="system", parts=saying("system", parts, "system", target)))
     for at, message in enumerate(body_objects(body.get("messages"), "messages")):
         where = f"messages[{at}]"
         role = text(message.get("role"))
@@ -62,7 +77,7 @@ def read(body: dict[str, Any], target: Dialect) -> Conversation:
             raise refusal("a message with this role", f"{where}.role", target)
         said.drop_rest("messages", message, "role", "content")
         parts = _content(message.get("content"), f"{where}.content", said, target)
-        said.messages.append(Message(role=role, parts=tuple(parts)))
+        said.messages.append(Message(role=role, parts=saying(role, parts, f"{where}.content", target)))
     stop = body.get("stop_sequences")
     said.stop = [s for s in stop if isinstance(s, str)] if is_array(stop) else []
     metadata = mapping(body.get("metadata"))
@@ -109,7 +124,7 @@ def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect)
         case "tool_result":
             said.drop_rest("content", part, "type", "cache_control", "tool_use_id", "content", "is_error")
             inner = _content(part.get("content"), f"{where}.content", said, target)
-            kept = tuple([p for p in inner if isinstance(p, Text | Image | File)])
+            kept = returned(inner, f"{where}.content", target)
             error = part.get("is_error") is True
             return ToolOutput(id=text(part.get("tool_use_id")), parts=kept, error=error, cache=cache)
         case "tool_reference":  # a tool that a search of the client's found; it stands among the tools
@@ -181,12 +196,17 @@ def _tools(body: dict[str, Any], said: Conversation, target: Dialect) -> None:
             said.drop(f"tools.{word(kind)}")
             continue
         said.drop_rest("tools", tool, "type", "name", "description", "input_schema", "strict", "cache_control")
-        strict = tool.get("strict")
+        arguments, strict = tool.get("input_schema"), tool.get("strict")
+        if strict is True:  # which demands more of a schema in OpenAI's APIs
+            arguments = schema.closed(arguments)
+            strict = schema.strict(arguments)
+            if not strict:
+                said.drop("tools.strict")
         said.tools.append(
             Tool(
                 name=text(tool.get("name")),
                 description=text(tool.get("description")) or None,
-                schema=tool.get("input_schema"),
+                schema=arguments,
                 strict=strict if isinstance(strict, bool) else None,
                 cache=tool.get("cache_control"),
             )
@@ -217,13 +237,18 @@ def write(said: Conversation) -> dict[str, Any]:
     while rest and rest[0].role in ("system", "developer"):
         lead += rest[0].parts
         rest = rest[1:]
+    messages = _messages(rest, said)
+    if lead and not messages:  # the API demands one
+        lead, messages = [], _messages([Message(role="user", parts=tuple(lead))], said)
     body: dict[str, Any] = {"max_tokens": MAX_TOKENS if said.max_tokens is None else said.max_tokens}
     if system := _blocks(lead, said):
         plain = len(system) == 1 and system[0].keys() == {"type", "text"}
         body["system"] = system[0]["text"] if plain else system
-    body["messages"] = _messages(rest, said)
+    body["messages"] = messages
     if said.stop:
-        body["stop_sequences"] = said.stop
+        body["stop_sequences"] = stop = [s for s in said.stop if s.strip()]
+        if len(stop) < len(said.stop):
+            said.drop("stop")  # the API refuses white space alone
     if said.user is not None:
         body["metadata"] = {"user_id": said.user}
     if said.tools:
@@ -251,6 +276,8 @@ def _messages(messages: list[Message], said: Conversation) -> list[dict[str, Any
     for message in out:
         # Results must come first, directly after the calls.
         message["content"].sort(key=_after_results)
+    if out and out[-1]["role"] == "assistant" and (last := out[-1]["content"][-1])["type"] == "text":
+        last["text"] = last["text"].rstrip()  # the API refuses a beginning of its answer that ends in white space
     return out
 
 
@@ -273,7 +300,8 @@ def _blocks(parts: tuple[Part, ...] | list[Part], said: Conversation) -> list[di
 def _block(part: Part, said: Conversation) -> dict[str, Any] | None:
     match part:
         case Text() | Refusal():
-            return {"type": "text", "text": part.text} if part.text else None  # the API refuses empty text
+            # The API refuses text that is empty or only white space.
+            return {"type": "text", "text": part.text} if part.text and not part.text.isspace() else None
         case Image():
             if part.detail not in (None, "auto"):
                 said.drop("image_url.detail")
@@ -336,7 +364,8 @@ def _tool(tool: Tool) -> dict[str, Any]:
     out: dict[str, Any] = {"name": tool.flat}
     if description := schema.description(tool):
         out["description"] = description
-    out["input_schema"] = schema.parameters(tool) or {"type": "object", "properties": {}}
+    given: Any = schema.parameters(tool) or {"properties": {}}
+    out["input_schema"] = {"type": "object", **given} if is_object(given) else given  # the API demands the type
     if tool.strict:
         out["strict"] = True
     if tool.cache is not None:
@@ -373,7 +402,7 @@ def _write_output(said: Conversation, body: dict[str, Any]) -> None:
         if said.format.schema is None:
             said.drop("response_format")
         else:
-            config["format"] = {"type": "json_schema", "schema": said.format.schema}
+            config["format"] = {"type": "json_schema", "schema": schema.closed(said.format.schema)}
     if config:
         body["output_config"] = config
     temperature = said.plain.get("temperature")

@@ -6,6 +6,7 @@ A body is read into a `Conversation` and written from one; an answer, buffered o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from router.types import Dialect, Usage
 from router.wire.faults import Fault
+from router.wire.loose import refusal
 
 # --- the conversation ------------------------------------------------------------------------------------
 
@@ -68,10 +70,12 @@ NAME_LIMIT = 64  # characters of a tool's name in OpenAI's APIs; Anthropic's all
 
 def flat(namespace: str, name: str) -> str:
     """A tool's name without its namespace, and short enough for every dialect; equal names stay equal."""
-    full = f"{namespace}__{name}" if namespace else name
-    if len(full) <= NAME_LIMIT:
-        return full
-    return f"{full[: NAME_LIMIT - 9]}_{sha256(full.encode()).hexdigest()[:8]}"
+    return short(f"{namespace}__{name}" if namespace else name, NAME_LIMIT)
+
+
+def short(name: str, limit: int) -> str:
+    """At most so many characters of a name, the last of them a digest where it is cut: other names stay others."""
+    return name if len(name) <= limit else f"{name[: limit - 9]}_{sha256(name.encode()).hexdigest()[:8]}"
 
 
 class ToolUse(Struct, frozen=True, kw_only=True):
@@ -105,6 +109,26 @@ class Message(Struct, frozen=True, kw_only=True):
     role: str  # system | developer | user | assistant
     parts: tuple[Part, ...]
     name: str | None = None
+
+
+_KINDS: dict[type[Part], str] = {Image: "image", File: "file", Audio: "input_audio"}
+
+
+def saying(role: str, parts: Sequence[Part], where: str, target: Dialect) -> tuple[Part, ...]:
+    """What a message says. Raises `BadRequest` for a part that no other dialect has in a message of this role (T16)."""
+    if role != "user":
+        for part in parts:
+            if kind := _KINDS.get(type(part)):
+                raise refusal(f"a part of type {kind} in a message with role {role}", where, target)
+    return tuple(parts)
+
+
+def returned(parts: Sequence[Part], where: str, target: Dialect) -> tuple[Text | Image | File, ...]:
+    """What a tool returned. Raises `BadRequest` for a part that no other dialect has in it (T16)."""
+    kept = tuple([part for part in parts if isinstance(part, Text | Image | File)])
+    if len(kept) < len(parts):
+        raise refusal("a part that is no text, image or file", where, target)
+    return kept
 
 
 class Tool(Struct, frozen=True, kw_only=True):

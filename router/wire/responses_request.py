@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from router.errors import BadRequest
 from router.types import Dialect
 from router.wire import schema
@@ -11,6 +13,7 @@ from router.wire.loose import (
     body_objects,
     count,
     data_uri,
+    inline,
     is_array,
     is_object,
     mapping,
@@ -35,10 +38,14 @@ from router.wire.parts import (
     Tool,
     ToolOutput,
     ToolUse,
+    returned,
+    saying,
+    short,
 )
 from router.wire.provenance import decrypted
 
 MIN_TOKENS = 16  # the API refuses a smaller limit, and clients ask for 1 to see whether a model is there
+CALL_LIMIT = 64  # characters of a call's id; other servers' ids are longer
 # Records of what OpenAI's own tools did in earlier turns: not the conversation itself.
 _SERVER_ITEMS = (
     "web_search_call",
@@ -54,16 +61,18 @@ _SERVER_ITEMS = (
 def read(body: dict[str, Any], target: Dialect) -> Conversation:
     """A Responses body as a conversation. Raises `BadRequest` for what `target` cannot be told."""
     said = Conversation(messages=[], stream=body.get("stream") is True, max_tokens=count(body.get("max_output_tokens")))
+    turns = _Turns()
     if instructions := body.get("instructions"):
         if not isinstance(instructions, str):
             raise refusal("a list of instructions", "instructions", target)
-        said.messages.append(Message(role="system", parts=(Text(text=instructions),)))
+        turns.add("system", Text(text=instructions))
     given = body.get("input")
     if isinstance(given, str):
-        said.messages.append(Message(role="user", parts=(Text(text=given),)))
+        turns.add("user", Text(text=given))
     elif given is not None:
         for at, item in enumerate(body_objects(given, "input")):
-            _item(item, f"input[{at}]", said, target)
+            _item(item, f"input[{at}]", turns, said, target)
+    said.messages = turns.messages()
     _options(body, said, target)
     _tools(objects(body.get("tools")), said)
     _choose(body.get("tool_choice"), said, target)
@@ -101,7 +110,7 @@ def _options(body: dict[str, Any], said: Conversation, target: Dialect) -> None:
             said.drop("include")
 
 
-def _item(item: dict[str, Any], where: str, said: Conversation, target: Dialect) -> None:
+def _item(item: dict[str, Any], where: str, turns: _Turns, said: Conversation, target: Dialect) -> None:
     kind = item.get("type", "message")
     call = text(item.get("call_id"))
     match kind:
@@ -110,19 +119,20 @@ def _item(item: dict[str, Any], where: str, said: Conversation, target: Dialect)
             if role not in ("system", "developer", "user", "assistant"):
                 raise refusal("a message with this role", f"{where}.role", target)
             said.drop_rest("input", item, "type", "role", "content", "id", "status", "phase")
-            _add(said, role, *_content(item.get("content"), f"{where}.content", said, target))
+            parts = _content(item.get("content"), f"{where}.content", said, target)
+            turns.add(role, *saying(role, parts, f"{where}.content", target))
         case "function_call" | "custom_tool_call":
             custom = kind == "custom_tool_call"
             arguments = text(item.get("input" if custom else "arguments"))
             space = text(item.get("namespace"))
             name = text(item.get("name"))
-            _add(said, "assistant", ToolUse(id=call, name=name, arguments=arguments, custom=custom, namespace=space))
+            turns.add("assistant", ToolUse(id=call, name=name, arguments=arguments, custom=custom, namespace=space))
         case "function_call_output" | "custom_tool_call_output":
             inner = _content(item.get("output"), f"{where}.output", said, target)
-            kept = tuple([p for p in inner if isinstance(p, Text | Image | File)])
-            _add(said, "user", ToolOutput(id=call, parts=kept, custom=kind == "custom_tool_call_output"))
+            kept = returned(inner, f"{where}.output", target)
+            turns.returned(ToolOutput(id=call, parts=kept, custom=kind == "custom_tool_call_output"))
         case "reasoning":
-            _add(said, "assistant", _reasoning(item))
+            turns.add("assistant", _reasoning(item))
         case "additional_tools":
             _tools(objects(item.get("tools")), said)
         case _ if kind in _SERVER_ITEMS:
@@ -131,18 +141,48 @@ def _item(item: dict[str, Any], where: str, said: Conversation, target: Dialect)
             raise unknown(kind, where, target)
 
 
-def _add(said: Conversation, role: str, *parts: Part) -> None:
-    """What the assistant did in one turn is one message in the other dialects, and so are its calls' outputs."""
-    last = said.messages[-1] if said.messages else None
-    outputs = all(isinstance(part, ToolOutput) for part in parts)
-    if (
-        last is not None
-        and last.role == role
-        and (role == "assistant" or (outputs and all(isinstance(part, ToolOutput) for part in last.parts)))
-    ):
-        said.messages[-1] = Message(role=role, parts=(*last.parts, *parts))
-    else:
-        said.messages.append(Message(role=role, parts=parts))
+class _Turn(Struct):
+    """A message, and what its calls returned. Without a role only the latter, of calls that are not there."""
+
+    role: str = ""
+    parts: list[Part] = []
+    outputs: list[Part] = []
+
+
+class _Turns:
+    """Messages as the other dialects have them: what the assistant did at once is one message. What a call returned
+    follows it directly there, while this API takes it wherever it stands (T05)."""
+
+    def __init__(self) -> None:
+        self._turns: list[_Turn] = []
+        self._makers: dict[str, _Turn] = {}  # by the call's id
+
+    def add(self, role: str, *parts: Part) -> None:
+        last = self._turns[-1] if self._turns else None
+        if last is None or role != "assistant" or last.role != role or last.outputs:
+            last = _Turn(role=role)
+            self._turns.append(last)
+        last.parts += parts
+        for part in parts:
+            if isinstance(part, ToolUse):
+                self._makers[part.id] = last
+
+    def returned(self, output: ToolOutput) -> None:
+        maker = self._makers.get(output.id)
+        if maker is None:
+            if not self._turns or self._turns[-1].role:
+                self._turns.append(_Turn())
+            maker = self._turns[-1]
+        maker.outputs.append(output)
+
+    def messages(self) -> list[Message]:
+        out: list[Message] = []
+        for turn in self._turns:
+            if turn.role:
+                out.append(Message(role=turn.role, parts=tuple(turn.parts)))
+            if turn.outputs:
+                out.append(Message(role="user", parts=tuple(turn.outputs)))
+        return out
 
 
 def _reasoning(item: dict[str, Any]) -> Thinking:
@@ -182,7 +222,8 @@ def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect)
             if part.get("file_id"):
                 raise refusal("a file kept by another provider", f"{where}.file_id", target)
             said.drop_rest("content", part, "type", "file_data", "file_url", "filename")
-            return File(url=text(part.get("file_data")) or text(part.get("file_url")), name=text(part.get("filename")))
+            name = text(part.get("filename"))
+            return File(url=inline(text(part.get("file_data")), name) or text(part.get("file_url")), name=name)
         case "input_audio":
             audio = mapping(part.get("input_audio"))
             return Audio(data=text(audio.get("data")), format=text(audio.get("format")))
@@ -242,7 +283,7 @@ def write(said: Conversation) -> dict[str, Any]:
     """A Responses body, but for the model and the plain fields."""
     body: dict[str, Any] = {}
     rest = said.messages
-    if rest and rest[0].role == "system":
+    if len(rest) > 1 and rest[0].role == "system":  # alone they are what there is to be answered
         if any(isinstance(part, Text) and part.cache is not None for part in rest[0].parts):
             said.drop("cache_control")
         body["instructions"] = "\n\n".join([part.text for part in rest[0].parts if isinstance(part, Text)])
@@ -311,11 +352,12 @@ def _write_message(role: str, content: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _write_item(part: Part, said: Conversation) -> dict[str, Any] | None:
+    call = short(part.id, CALL_LIMIT) if isinstance(part, ToolUse | ToolOutput) else ""
     match part:
         case ToolUse(custom=True):
-            return {"type": "custom_tool_call", "call_id": part.id, "name": part.flat, "input": part.arguments}
+            return {"type": "custom_tool_call", "call_id": call, "name": part.flat, "input": part.arguments}
         case ToolUse():
-            return {"type": "function_call", "call_id": part.id, "name": part.flat, "arguments": part.arguments or "{}"}
+            return {"type": "function_call", "call_id": call, "name": part.flat, "arguments": part.arguments or "{}"}
         case ToolOutput():
             if part.error:
                 said.drop("tool_result.is_error")
@@ -323,7 +365,7 @@ def _write_item(part: Part, said: Conversation) -> dict[str, Any] | None:
             texts = [inner.text for inner in part.parts if isinstance(inner, Text)]
             simple = len(texts) == len(part.parts)
             output = "\n".join(texts) if simple else [_write_part(inner, said, answer=False) for inner in part.parts]
-            return {"type": kind, "call_id": part.id, "output": output}
+            return {"type": kind, "call_id": call, "output": output}
         case Thinking(source="responses"):
             summary = [{"type": "summary_text", "text": part.text}] if part.text else []
             return {"type": "reasoning", "id": part.id, "summary": summary, "encrypted_content": part.signature}

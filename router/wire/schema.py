@@ -72,13 +72,14 @@ def allow(said: Conversation, mode: Any, names: list[str]) -> None:
 
 
 def closed(schema: Any) -> Any:
-    """A copy in which every object with properties allows no others, as OpenAI's strict mode demands (Q07)."""
+    """A copy in which every object with properties allows no others, as OpenAI's strict mode and Anthropic's structured
+    answers demand (Q07)."""
     if is_array(schema):
         return [closed(item) for item in schema]
     if not is_object(schema):
         return schema
     copy = {key: _inside(key, value) for key, value in schema.items()}
-    if is_object(copy.get("properties")):
+    if mapping(copy.get("properties")):
         copy.setdefault("additionalProperties", False)
     return copy
 
