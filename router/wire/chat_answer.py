@@ -69,7 +69,7 @@ class Reader:
         self.finished = False
         self.ended = False
         self._started = False
-        self._calls: dict[int, tuple[int, str]] = {}  # the chunk's index -> our index and the call's id
+        self._calls: dict[int, _Call] = {}  # by the chunk's index, the newest
         self._made = 0
 
     def read(self, name: str, data: bytes) -> list[Piece]:
@@ -101,7 +101,7 @@ class Reader:
                 Start(id=text(chunk.get("id")), model=text(chunk.get("model")), created=count(chunk.get("created")))
             )
         for choice in objects(chunk.get("choices")):
-            if choice.get("index", 0) != 0:
+            if choice.get("index") not in (0, None):
                 continue  # other dialects have one answer; n > 1 is refused on the way up
             delta = mapping(choice.get("delta") or choice.get("message"))
             logprobs = mapping(choice.get("logprobs")).get("content")
@@ -115,10 +115,12 @@ class Reader:
 
     def _delta(self, delta: dict[str, Any], logprobs: tuple[Any, ...]) -> list[Piece]:
         out: list[Piece] = []
-        if thought := text(delta.get("reasoning_content")) or text(delta.get("reasoning")):
-            out.append(Delta(kind="thinking", text=thought))
         content = delta.get("content")
-        words = text(content) or "".join([text(part.get("text")) for part in objects(content)])
+        parts = objects(content)
+        thought = text(delta.get("reasoning_content")) or text(delta.get("reasoning")) or thought_in(parts)
+        if thought:
+            out.append(Delta(kind="thinking", text=thought))
+        words = text(content) or "".join([text(part.get("text")) for part in parts])
         if words or logprobs:
             out.append(Delta(kind="text", text=words, logprobs=logprobs))
         if said_no := text(delta.get("refusal")):
@@ -130,19 +132,48 @@ class Reader:
         return out
 
     def _call(self, call: dict[str, Any], at: int) -> ToolDelta:
-        """One call's delta. Some servers number every parallel call 0: another id then means another call (T01)."""
+        """One call's delta. Some servers number every parallel call 0, or none: another id then means another call, and
+        so does a name after arguments that were whole, where they give no ids either (T01)."""
         custom = mapping(call.get("custom"))
         inner = custom or mapping(call.get("function"))
         given, call_id = count(call.get("index")), text(call.get("id"))
         index = at if given is None else given
-        mine, known_id = self._calls.get(index, (-1, ""))
-        if mine < 0 or (call_id and known_id and call_id != known_id and inner.get("name")):
-            mine, self._made = self._made, self._made + 1
-            known_id = ""
-        self._calls[index] = (mine, known_id or call_id)
-        arguments = inner.get("input" if custom else "arguments")
+        name, arguments = text(inner.get("name")), inner.get("input" if custom else "arguments")
         said = encode(arguments).decode() if is_object(arguments) else text(arguments)
-        return ToolDelta(index=mine, id=call_id, name=text(inner.get("name")), arguments=said, custom=bool(custom))
+        known = self._calls.get(index)
+        if known is None or (name and known.is_another(call_id, said)):
+            known = self._calls[index] = _Call(index=self._made)
+            self._made += 1
+        known.id = known.id or call_id
+        known.said.append(said)
+        return ToolDelta(index=known.index, id=call_id, name=name, arguments=said, custom=bool(custom))
+
+
+class _Call(Struct):
+    """A call as far as it has been told; `index` is ours."""
+
+    index: int
+    id: str = ""
+    said: list[str] = []
+
+    def is_another(self, call_id: str, arguments: str) -> bool:
+        """Whether a delta with a name begins another call."""
+        if call_id and self.id:
+            return call_id != self.id
+        return bool(arguments) and _is_whole("".join(self.said))
+
+
+def _is_whole(arguments: str) -> bool:
+    try:
+        return is_object(decode(arguments))
+    except (DecodeError, RecursionError):
+        return False
+
+
+def thought_in(parts: list[dict[str, Any]]) -> str:
+    """What Mistral's models thought, which stands among the parts of what they say."""
+    thoughts = [part.get("thinking") for part in parts if part.get("type") == "thinking"]
+    return "".join([text(t) or "".join([text(piece.get("text")) for piece in objects(t)]) for t in thoughts])
 
 
 def read(answer: dict[str, Any]) -> list[Piece]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from router.errors import BadRequest
 from router.types import Dialect
-from router.wire import schema
+from router.wire import chat_answer, schema
 from router.wire.loose import (
     body_objects,
     count,
@@ -102,12 +102,16 @@ def _content(content: Any, where: str, said: Conversation, target: Dialect) -> l
 
 def _part(part: dict[str, Any], where: str, said: Conversation, target: Dialect) -> Part:
     kind, cache = part.get("type"), part.get("cache_control")
-    said.drop_rest("content", part, "type", "cache_control", "text", "refusal", "image_url", "input_audio", "file")
+    said.drop_rest(
+        "content", part, "type", "cache_control", "text", "refusal", "image_url", "input_audio", "file", "thinking"
+    )
     match kind:
         case "text":
             return Text(text=text(part.get("text")), cache=cache)
         case "refusal":
             return Refusal(text=text(part.get("refusal")))
+        case "thinking":  # Mistral's
+            return Thinking(text=chat_answer.thought_in([part]), source="chat")
         case "image_url":
             image = part.get("image_url")
             url = image if isinstance(image, str) else text(mapping(image).get("url"))

@@ -28,6 +28,7 @@ class Reader:
         self.finished = False
         self.ended = False
         self._told: set[tuple[int, int]] = set()  # (output index, part index) of which deltas were seen
+        self._done: set[int] = set()  # output indexes of finished items
 
     def read(self, name: str, data: bytes) -> list[Piece]:
         """The pieces of one event. Raises `BadAnswer` where it is not JSON."""
@@ -61,7 +62,14 @@ class Reader:
                 return [ToolDelta(index=at, arguments=text(event.get("delta")))]
             case "response.completed" | "response.incomplete":
                 self.ended = self.finished = True
-                return _finish(mapping(event.get("response")))
+                response = mapping(event.get("response"))
+                items = objects(response.get("output"))
+                if len(items) <= len(self._done):
+                    return _finish(response)
+                untold = [
+                    (at, item) for at, item in enumerate(items) if at not in self._done
+                ]  # but here, by some servers
+                return [*[piece for at, item in untold for piece in self._item(at, item)], *_finish(response)]
             case "response.failed" | "error":
                 return [StreamError(fault=_fault(event), body=data)]
             case _:
@@ -78,6 +86,7 @@ class Reader:
 
     def _item(self, at: int, item: dict[str, Any]) -> list[Piece]:
         """What a finished item says that its deltas did not."""
+        self._done.add(at)
         told = any(seen[0] == at for seen in self._told)
         match item.get("type"):
             case "function_call" | "custom_tool_call":

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from router.errors import BadAnswer, PointsmanError, Truncated
 from router.types import Usage
 from router.wire import faults, sse
+from router.wire.halves import Halves
 
 Verdict = Literal["pass", "drop", "fail", "end"]
 
@@ -66,7 +67,9 @@ class PassMeter:
             except BadAnswer:
                 if lenient:
                     break  # the last event is cut short
-                raise
+                if (joined := Halves().joined(data)) == data:
+                    raise
+                verdict = self._see(name, joined)
             if verdict == "fail":
                 error = faults.raised(data)
                 if not self.content:

@@ -29,6 +29,7 @@ from router.wire import (
 from router.wire.adapt import adapted
 from router.wire.blocks import Blocks
 from router.wire.echo import Echo
+from router.wire.halves import Halves
 from router.wire.loose import is_object
 from router.wire.parts import Conversation, Delta, Piece, Seal, StreamError, ToolDelta
 
@@ -162,6 +163,7 @@ class TranslatingMeter:
 
     def __init__(self, reader: Reader, writer: Writer) -> None:
         self._splitter = sse.Splitter()
+        self._halves = Halves()
         self._reader = reader
         self._writer = writer
         self.content = False
@@ -205,8 +207,16 @@ class TranslatingMeter:
                 break
         return b"".join(out)
 
+    def _pieces(self, name: str, data: bytes) -> list[Piece]:
+        try:
+            return self._reader.read(name, data)
+        except BadAnswer:
+            if (joined := self._halves.joined(data)) == data:
+                raise
+            return self._reader.read(name, joined)
+
     def _event(self, name: str, data: bytes, out: list[bytes]) -> None:
-        for piece in self._reader.read(name, data):
+        for piece in self._pieces(name, data):
             if isinstance(piece, Delta):
                 grows = bool(piece.text)
             elif isinstance(piece, ToolDelta):
