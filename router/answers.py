@@ -10,8 +10,9 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from time import time
 
+from router import account, logs
 from router.config import Deployment
-from router.errors import BadAnswer, PointsmanError, UpstreamError, UpstreamStatus
+from router.errors import AccountRefused, BadAnswer, PointsmanError, UpstreamError, UpstreamStatus
 from router.exchange import Headers
 from router.seams import Reply
 
@@ -44,10 +45,13 @@ async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
         body = await read_all(reply, ERROR_LIMIT)
     except UpstreamError:
         body = b""
+    kind = UpstreamStatus
+    if status == account.STATUS and account.is_refused(body):
+        kind = AccountRefused
     secret = deployment.api_key.encode()
-    if status in OUR_FAULT or (len(secret) > 4 and secret in body):
+    if kind is AccountRefused or status in OUR_FAULT or (len(secret) > 4 and secret in body) or logs.has_secret(body):
         body = b""
-    return UpstreamStatus(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
+    return kind(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -65,7 +69,7 @@ def _seconds(value: str, unit: int) -> float | None:
     except ValueError:
         try:
             seconds = parsedate_to_datetime(value).timestamp() - time()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     return seconds if isfinite(seconds) else None
 

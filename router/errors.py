@@ -19,6 +19,7 @@ PointsmanError
 │   ├── CannotStart 502         a process of ours that serves a model does not come up
 │   ├── BadAnswer 502           not HTTP, not JSON, or an error event before any content
 │   └── UpstreamStatus          the upstream answered with this error status
+│       └── AccountRefused      and says that our key or our account there is at fault, which the status does not
 ├── Overloaded 503              nothing can serve now; carries retry_after_s
 ├── RateLimited 429             carries retry_after_s
 └── Cancelled 499               the client left
@@ -166,6 +167,10 @@ class UpstreamStatus(UpstreamError):
         self.status = status
         self.headers = headers
         self.body = body
+
+
+class AccountRefused(UpstreamStatus):
+    """Its body speaks of our key and is not kept."""
 
 
 class Overloaded(PointsmanError):

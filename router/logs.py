@@ -130,6 +130,11 @@ def without_secrets(text: str) -> str:
     return text
 
 
+def has_secret(body: bytes) -> bool:
+    """Whether any secret of the configuration stands in the bytes of an answer."""
+    return any(secret.encode() in body for secret in _hidden)
+
+
 # --- lines -----------------------------------------------------------------------------------------------
 
 

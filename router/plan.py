@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from router.balance import order
 from router.config import Config, Deployment, Policy
 from router.errors import (
+    AccountRefused,
     BadAnswer,
     BadRequest,
     ContextTooLong,
@@ -27,7 +28,7 @@ from router.errors import (
     UpstreamError,
     UpstreamStatus,
 )
-from router.overflow import overflows
+from router.overflow import STATUSES, is_overflow, overflows
 from router.policy import Selection, chain_of, first_groups
 from router.types import Attempt, Decision, Dialect, Load, Plan, Signals, Target
 
@@ -303,13 +304,17 @@ _BY_STATUS: dict[int, Fault] = {
     401: "key",
     402: "key",
     403: "key",
+    407: "key",  # of a proxy on the way there
     501: "client",  # not implemented: llama.cpp's word for an endpoint that it was started without
     408: "deployment",
+    421: "deployment",  # a balancer led us to another server than it meant
+    424: "deployment",  # TGI and Bedrock: the model failed while it answered
+    425: "deployment",
+    499: "deployment",  # something between us and it left
     429: "limit",
     498: "limit",  # Groq: flex capacity exceeded
     529: "limit",  # Anthropic: overloaded
 }
-_OVERFLOW_STATUSES = frozenset((400, 413, 422))
 
 
 def after(plan_: Plan, attempts: Sequence[Attempt], error: PointsmanError, config: Config) -> Target | None:
@@ -326,7 +331,7 @@ def after(plan_: Plan, attempts: Sequence[Attempt], error: PointsmanError, confi
     left = (target for target in plan_.targets if target.deployment not in tried)
     if fault in RETRIED:
         return next(left, None)
-    if fault == "overflow" and not any(a.status in _OVERFLOW_STATUSES for a in attempts[:-1]):
+    if fault == "overflow" and not any(a.status in STATUSES for a in attempts[:-1]):
         return next((t for t in left if _wider(t, attempts[-1], config)), None)
     return None
 
@@ -345,8 +350,10 @@ def fault_of(error: PointsmanError) -> Fault:
     match error:
         case ContextTooLong():
             return "overflow"
+        case AccountRefused():
+            return "key"
         case UpstreamStatus():
-            if error.status in _OVERFLOW_STATUSES and overflows(error.body):
+            if is_overflow(error.status, error.body):
                 return "overflow"
             return _BY_STATUS.get(error.status, "client" if 400 <= error.status < 500 else "deployment")
         case TimedOut():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from router.errors import (
     BadRequest,
     Cancelled,
+    ContextTooLong,
     PointsmanError,
     TimedOut,
     Truncated,
@@ -44,9 +45,12 @@ def outcome_of(error: PointsmanError, partial: bool) -> Outcome:
 def upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
     """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
     upstream and client speak the same dialect."""
-    if fault_of(error) == "key":
+    fault = fault_of(error)
+    if fault == "key":
         return 502, ours  # the gateway's key is not the client's business
     body = error.body.strip()
+    if fault == "overflow" and ContextTooLong.code.encode() not in body:
+        return ContextTooLong.status, ours  # clients that shorten a conversation go by the code
     if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
         return error.status, ours
     return error.status, error.body

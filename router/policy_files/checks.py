@@ -13,7 +13,6 @@ from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path as FilePath
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from router.config import (
     Access,
@@ -33,6 +32,7 @@ from router.config import (
 )
 from router.errors import Mistake
 from router.policy import chain_of
+from router.policy_files import addresses
 from router.policy_files.conditions import check_when, implies
 from router.policy_files.judges import check_judge, unread
 from router.policy_files.options import SCORERS, UPSTREAMS, check_options
@@ -49,7 +49,6 @@ _SET: Final = (
     "service_tier", "speed", "stop", "temperature", "thinking", "tool_choice", "top_k", "top_p", "user", "verbosity",
 )  # fmt: skip
 _LONGEST_S: Final = 365 * 86_400.0  # Redis refuses a time to live beyond its clock, and with it all that waits behind
-_NO_HEADER: Final = "holds a character that no HTTP header carries, such as a line break"
 _OWN: Final = ("model", "stream", "messages", "input")  # what a request is, not how it is answered
 _DIGEST: Final = re.compile("[0-9a-f]{64}")
 _STORES: Final = ("redis://", "rediss://", "unix://")
@@ -119,14 +118,11 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
         yield document.mistake((*base, "base_url"), "an openai deployment needs base_url, up to and including /v1")
     elif deployment.base_url and not deployment.base_url.startswith(("http://", "https://")):
         yield document.mistake((*base, "base_url"), "must begin with http:// or https://")
-    elif deployment.base_url and (wrong := _unusable_url(deployment.base_url)):
+    elif deployment.base_url and (wrong := addresses.unusable_url(deployment.base_url)):
         yield document.mistake((*base, "base_url"), wrong)
     if deployment.upstream in ("openai", "litellm") and not deployment.model:
         yield document.mistake((*base, "model"), f"an {deployment.upstream} deployment needs the upstream's model name")
-    if not deployment.api_key:
-        yield document.mistake((*base, "api_key"), "is empty; write none to send no key")
-    elif not _is_header(deployment.api_key):
-        yield document.mistake((*base, "api_key"), _NO_HEADER)
+    yield from addresses.check_key(document, (*base, "api_key"), deployment.api_key)
     if not deployment.dialects:
         yield document.mistake((*base, "dialects"), "must list at least one dialect, such as chat")
     for name in ("metrics_url", "health_url"):
@@ -148,15 +144,6 @@ def check_deployment(document: Document, deployment: Deployment) -> Iterator[Mis
                 yield document.mistake((*base, "price", one.name), "a price is 0 or more US dollars per million tokens")
     yield from check_options(document, (*base, "options"), UPSTREAMS, deployment.upstream, deployment.options)
     yield from _check_set(document, (*base, "set"), deployment.set)
-
-
-def literal_keys(document: Document) -> Iterator[Mistake]:
-    """Keys that stand in the file itself: a warning, because files are copied, committed and read by others."""
-    for name, body in (mapping(document.data.get("deployments")) or {}).items():
-        path: Path = ("deployments", name, "api_key")
-        key = (mapping(body) or {}).get("api_key")
-        if isinstance(key, str) and key not in ("", "none") and "${" not in key and path not in document.raw:
-            yield document.mistake(path, "a key stands in this file; write ${NAME}, and set that variable")
 
 
 def check_group(document: Document, group: Group) -> Iterator[Mistake]:
@@ -210,11 +197,11 @@ def check_scorer(document: Document, scorer: ScorerSpec) -> Iterator[Mistake]:
     """Mistakes in one scorer."""
     yield from check_options(document, ("scorers", scorer.name), SCORERS, scorer.kind, scorer.options)
     url = scorer.options.get("url")
-    if isinstance(url, str) and url.startswith(("http://", "https://")) and (wrong := _unusable_url(url)):
+    if isinstance(url, str) and url.startswith(("http://", "https://")) and (wrong := addresses.unusable_url(url)):
         yield document.mistake(("scorers", scorer.name, "url"), wrong)
     key = scorer.options.get("api_key")
-    if isinstance(key, str) and not _is_header(key):
-        yield document.mistake(("scorers", scorer.name, "api_key"), _NO_HEADER)
+    if isinstance(key, str) and key:
+        yield from addresses.check_key(document, ("scorers", scorer.name, "api_key"), key)
 
 
 def absent(document: Document) -> Iterator[Mistake]:
@@ -226,17 +213,6 @@ def absent(document: Document) -> Iterator[Mistake]:
                 if isinstance(value, str) and value and not FilePath(value).exists():
                     message = "is not on this machine; a gateway that does not find it refuses the configuration"
                     yield document.mistake(path, message)
-
-
-def _unusable_url(url: str) -> str | None:
-    """What keeps a client from calling a URL; None where nothing does. The URL may hold a secret and is not quoted."""
-    if any(not character.isprintable() or character.isspace() for character in url):
-        return "a URL holds no spaces, line breaks or control characters"
-    try:
-        parts = urlsplit(url)
-        return None if parts.hostname and parts.port != 0 else "has no host; write http://HOST:PORT/v1"
-    except ValueError:
-        return "has a port or an address in [ ] that cannot be; write http://HOST:PORT/v1, with a port from 1 to 65535"
 
 
 def _check_set(document: Document, path: Path, fields_: Mapping[str, Any]) -> Iterator[Mistake]:
@@ -255,10 +231,6 @@ def _misspelt(document: Document, path: Path, fields_: Mapping[str, Any]) -> Ite
         if name not in _SET and close:
             message = f"is no field that an API is known to have, and is sent as it stands; did you mean '{close[0]}'?"
             yield document.mistake((*path, name), message, at_key=True)
-
-
-def _is_header(value: str) -> bool:
-    return value.isascii() and value.isprintable()
 
 
 def _is_json(value: object) -> bool:

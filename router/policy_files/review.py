@@ -14,7 +14,7 @@ from typing import Final
 
 from router.config import Access, Config, Deployment, Group, Key, Policy, ScorerSpec, Tenant
 from router.errors import ConfigError, Mistake
-from router.policy_files import artifacts, checks, examples, judges, references, shapes
+from router.policy_files import addresses, artifacts, checks, examples, judges, references, shapes
 from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, read_directory, whole_file
 from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
@@ -115,7 +115,7 @@ def _judge(
         mistakes.extend(_groups_file(groups_file, groups, deployments))
         mistakes.extend(references.check_groups(groups_file, names))
         warnings.extend(references.unused_deployments(groups_file))
-        warnings.extend(checks.literal_keys(groups_file))
+        warnings.extend(addresses.literal_keys(groups_file))
         warnings.extend(checks.absent(groups_file))
     if scorers_file is not None:
         mistakes.extend(_scorers_file(scorers_file, scorers))

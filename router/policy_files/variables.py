@@ -38,8 +38,12 @@ class Variables:
             raise BadVariable("between ${ and } stands no variable name; write ${NAME} or ${NAME:-default}")
         name, default = inside["name"], inside["default"]
         value = self.environ.get(name)
+        if default is not None and "${" in default:
+            raise BadVariable(f"the default of {name} holds another variable, which is not read; write it out")
         if default is not None and not value:
             return default
         if value is None:
             raise BadVariable(f"the variable {name} is not set; set it, or write ${{{name}:-default}}")
+        if any("\ud800" <= character <= "\udfff" for character in value):
+            raise BadVariable(f"the variable {name} holds bytes that are not UTF-8 text")
         return value

@@ -315,7 +315,8 @@ class Pool:
         self.port = url.port or (443 if self.tls else 80)
         host = f"[{self.host}]" if ":" in self.host else self.host
         self.authority = host if url.port is None else f"{host}:{url.port}"
-        self.prefix = url.path.rstrip("/")
+        self.prefix, self.query = url.path.rstrip("/"), f"?{url.query}" if url.query else ""
+        self.basic = url.netloc.rpartition("@")[0]  # USER:PASSWORD, quoted as in a URL
         self._ssl = (ssl_context or ssl.create_default_context()) if self.tls else None
         self._connect_s = connect_s
         self._age_s = age_s
@@ -369,6 +370,8 @@ class Pool:
             raise ConnectFailed(f"no TLS connection to the upstream ({error.reason or 'TLS failure'})") from error
         except OSError as error:
             raise ConnectFailed(f"no connection to the upstream ({_reason(error)})") from error
+        except UnicodeError as error:
+            raise ConnectFailed("no connection to the upstream (no name of a host)") from error
         self._all.add(connection)
         # Not all at once, where many were made at once.
         connection.until = self.loop.time() + self._age_s * uniform(0.5, 1.0)  # noqa: S311

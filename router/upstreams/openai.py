@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Coroutine
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from router import __version__
 from router.config import Deployment
@@ -44,7 +45,7 @@ class OpenAIUpstream:
 
     def _head(self, pool: Pool, path: str) -> bytes:
         lines = [
-            f"POST {pool.prefix}{path} HTTP/1.1",
+            f"POST {pool.prefix}{path}{pool.query} HTTP/1.1",
             f"host: {pool.authority}",
             f"user-agent: pointsman/{__version__}",
             "content-type: application/json",
@@ -53,6 +54,8 @@ class OpenAIUpstream:
         ]
         if self.deployment.api_key not in ("", "none"):
             lines += [f"{name}: {value}" for name, value in self.keys(path)]
+        elif pool.basic:
+            lines.append(f"authorization: Basic {b64encode(unquote(pool.basic).encode()).decode()}")
         return ("\r\n".join(lines) + "\r\n").encode("latin-1")
 
     def keys(self, path: str) -> list[tuple[str, str]]:

@@ -285,8 +285,8 @@ def error_body(error: PointsmanError, request_id: str) -> bytes:
 
 def mended(answer: bytes) -> bytes:
     """See `Codec.mended`."""
-    if answer.find(b'"choices"') < 0 and faults.read(answer) is not None:  # `in` costs more
-        raise faults.raised(answer)
+    if answer.find(b'"choices"') < 0:  # `in` costs more
+        raise faults.lacking(answer, "choices")
     if answer.find(b'"tool_calls"') < 0:
         return answer
     try:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder, decode
 from router.errors import BadRequest, PointsmanError
 from router.types import Dialect, Request, Turn, Usage
 from router.wire import body as wire_body
-from router.wire import chat, chat_meter, sse
+from router.wire import chat, chat_meter, faults, sse
 from router.wire.loose import count, is_array
 
 
@@ -65,6 +65,8 @@ class CompletionsCodec:
         return chat_meter.usage_of(answer)
 
     def mended(self, answer: bytes) -> bytes:
+        if answer.find(b'"choices"') < 0:
+            raise faults.lacking(answer, "choices")
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:

@@ -10,7 +10,7 @@ from msgspec.json import Decoder
 from router.errors import BadRequest, PointsmanError
 from router.types import Dialect, Request, Usage
 from router.wire import body as wire_body
-from router.wire import chat_meter, sse
+from router.wire import chat_meter, faults, sse
 from router.wire.completions import texts
 
 
@@ -43,6 +43,8 @@ class EmbeddingsCodec:
         return chat_meter.usage_of(answer)
 
     def mended(self, answer: bytes) -> bytes:
+        if answer.find(b'"data"') < 0:
+            raise faults.lacking(answer, "data")
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:

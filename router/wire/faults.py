@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import DecodeError, Struct
 from msgspec.json import decode
+from msgspec.structs import replace
 
-from router.errors import ContextTooLong, PointsmanError, UpstreamStatus
-from router.overflow import overflows
+from router.errors import BadAnswer, ContextTooLong, PointsmanError, UpstreamError, UpstreamStatus
+from router.overflow import is_overflow, overflows
 from router.wire.loose import is_object, mapping, text
 
 _RATE = re.compile(r"rate.?limit|too many requests|quota|resource.?exhausted|throttl", re.IGNORECASE)
@@ -56,6 +57,8 @@ class Fault(Struct, frozen=True, kw_only=True):
 def of(error: PointsmanError) -> Fault:
     """What to tell the client. An upstream's own words are used where the error still carries its body."""
     if isinstance(error, UpstreamStatus) and error.body and (told := read(error.body, error.status)):
+        if is_overflow(error.status, error.body):
+            return replace(told, status=ContextTooLong.status, code=ContextTooLong.code)
         return told
     return Fault(message=error.message, status=error.status, code=error.code, param=error.param, type=error.type)
 
@@ -116,6 +119,11 @@ def _status(code: Any, kind: str, message: str) -> int:
     if _BUSY.search(words) or _BUSY.search(message):
         return 503
     return 400 if "invalid" in words else 502
+
+
+def lacking(answer: bytes, part: str) -> UpstreamError:
+    """The exception for an unstreamed answer without the part that every answer has: the error that it is, if any."""
+    return raised(answer) if read(answer) is not None else BadAnswer(f"the upstream's answer has no {part}")
 
 
 def raised(body: bytes) -> UpstreamStatus:

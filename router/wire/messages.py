@@ -303,8 +303,8 @@ class MessagesCodec:
             raise BadAnswer("the upstream's answer is not JSON") from None
 
     def mended(self, answer: bytes) -> bytes:
-        if b'"content"' not in answer and faults.read(answer) is not None:
-            raise faults.raised(answer)
+        if answer.find(b'"content"') < 0:
+            raise faults.lacking(answer, "content")
         if b'"tool_use"' not in answer:
             return answer
         try:

@@ -331,8 +331,8 @@ class ResponsesCodec:
             raise BadAnswer("the upstream's answer is not JSON") from None
 
     def mended(self, answer: bytes) -> bytes:
-        if b'"output"' not in answer and faults.read(answer) is not None:
-            raise faults.raised(answer)
+        if answer.find(b'"output"') < 0:
+            raise faults.lacking(answer, "output")
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:

@@ -339,6 +339,23 @@ PHRASINGS = [
     "The number of tokens to keep from the initial prompt is greater than the context length",
     "This model's maximum prompt length is 131072 but the request contains 200000 tokens.",
     "Please reduce the length of the messages or completion.",
+    "Invalid request: Your request exceeded model token limit: 8192",
+    "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 30720]",
+    "invalid params, context window exceeds limit (2013)",
+    "length of prompt_tokens (40000) must be less than max_seq_len (32768).",
+    '{"error":{"code":"tokens_limit_reached","message":"Max size: 8000 tokens."}}',
+    "Request body too large for gpt-4o model. Max size: 8000 tokens.",
+    "the number of input tokens 9000 cannot exceed the total tokens limit 8192 for this model",
+    "Prompt sequence length 5000 is greater than 4096. Perhaps consider using `truncate_sequence`",
+    "The model is loaded with context length of only 4096 tokens, which is not enough.",
+    "The total length of all messages is too long.",
+    "Prompt tokens too long",
+    "the input token count is 33000 but model only supports up to 32768. Reduce the input token count.",
+    "The estimated number of input and maximum output tokens (9000) exceeded this model context window limit (7968).",
+    "max_tokens must be at least 1, got -300.",
+    "input is too large to process. increase the physical batch size",
+    "the sum of prompt length and query length should not exceed max_num_tokens (8192)",
+    "Your input exceeds the context window of this model. Please adjust your input and try again.",
 ]
 
 
@@ -357,6 +374,10 @@ def test_L13_an_overflow_is_known_by_code_or_words_whoever_says_it(words: str):
         "messages[0].content is too long a list",
         "Invalid value for 'temperature': must be <= 2",
         "tool name exceeds 64 characters",
+        "max_tokens is too large: 100000. This model supports at most 16384 completion tokens",
+        "Invalid 'max_tokens': integer above maximum value. Expected a value <= 16384, but got 100000 instead.",
+        "The maximum tokens you requested exceeds the model limit of 4096",
+        "temperature must be less than 2",
     ],
 )
 def test_another_bad_request_is_not_taken_for_an_overflow(words: str):

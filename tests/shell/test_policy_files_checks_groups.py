@@ -30,6 +30,24 @@ GROUPS_FILES = {
     "an address without a host": (
         ONE + '{upstream: openai, model: m, base_url: ^"http:///v1"}', "deployments.a.base_url", "has no host"
     ),
+    "an address whose variable is written as a shell would": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://$HOST:80/v1"}', "deployments.a.base_url", "${NAME}"
+    ),
+    "an address with an empty label": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://a..b/v1"}', "deployments.a.base_url", "no name server"
+    ),
+    "an address with a label of 64 letters": (
+        ONE + f'{{upstream: openai, model: m, base_url: ^"http://{"a" * 64}.b"}}', "deployments.a.base_url", "a host"
+    ),
+    "an address whose port is empty": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://h:/v1"}', "deployments.a.base_url", "after the colon"
+    ),
+    "an address that is not ASCII": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://h/\u4e2d"}', "deployments.a.base_url", "xn--"
+    ),
+    "an address with a fragment": (
+        ONE + '{upstream: openai, model: m, base_url: ^"http://h/v1#a"}', "deployments.a.base_url", "never sent"
+    ),
     "an openai deployment without a model": (
         AT_A + '{upstream: openai, base_url: "http://h/v1"}', "deployments.a.model", "the upstream's model name"
     ),
@@ -51,6 +69,18 @@ GROUPS_FILES = {
     ),
     "a number for a key": (ONE + "{upstream: local, api_key: ^1234}", "deployments.a.api_key", "must be text"),
     "an empty key": (ONE + "{upstream: local, api_key: ^''}", "deployments.a.api_key", "write none"),
+    "a key that is a shell's variable": (
+        ONE + "{upstream: local, api_key: ^$KEY}", "deployments.a.api_key", "${NAME}"
+    ),
+    "a key that is LiteLLM's variable": (
+        ONE + "{upstream: local, api_key: ^os.environ/KEY}", "deployments.a.api_key", "${NAME}"
+    ),
+    "a key that is Kubernetes' variable": (
+        ONE + "{upstream: local, api_key: ^$(KEY)}", "deployments.a.api_key", "${NAME}"
+    ),
+    "a key that ends in a space": (
+        ONE + "{upstream: local, api_key: ^'k '}", "deployments.a.api_key", "ends with a space"
+    ),
     "no dialects": (ONE + "{upstream: local, dialects: ^[]}", "deployments.a.dialects", "at least one dialect"),
     "no capacity": (ONE + "{upstream: local, max_in_flight: ^0}", "deployments.a.max_in_flight", "at least 1"),
     "no health page": (ONE + "{upstream: local, ^health_url: /health}", "deployments.a.health_url", "only an openai"),

@@ -43,11 +43,13 @@ def test_a_reference_is_replaced_once(text: str, expanded: str) -> None:
         ("${1A}", "no variable name"),
         ("${A-x}", "no variable name"),
         ("${A.b}", "no variable name"),
+        ("${MISSING:-${A}}", "the default of MISSING holds another variable"),
+        ("${BYTES}", "not UTF-8"),
     ],
 )
 def test_a_reference_that_cannot_be_expanded_says_why(text: str, message: str) -> None:
     with pytest.raises(BadVariable) as raised:
-        Variables({"A": SECRET}).expand(text)
+        Variables({"A": SECRET, "BYTES": "\udcff" + SECRET}).expand(text)
     assert message in str(raised.value)
     assert SECRET not in str(raised.value)
 
