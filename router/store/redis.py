@@ -92,7 +92,8 @@ class RedisStore:
         if any(id_ in self._waiting for id_ in ids):
             return mine
         try:
-            found: Sequence[bytes | None] = await self._link.call(lambda c: c.mget([SESSION + i for i in ids]))
+            keys = [SESSION + id_ for id_ in ids]
+            found: Sequence[bytes | None] = await self._link.call(lambda c: c.mget(keys), reads=True)
         except ConnectionError:
             if not any(mine):
                 raise

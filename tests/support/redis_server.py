@@ -82,12 +82,13 @@ def redis_server(folder: Path, password: str = "") -> Iterator[RedisServer]:
 
 
 class Line:
-    """What lies between a client and a server: bytes arrive `delay_s` later, in order."""
+    """What lies between a client and a server: bytes arrive `delay_s` later, in order. `to` may change as
+    the address of a name may."""
 
     def __init__(self, port: int) -> None:
         self.delay_s = 0.0
         self.port = 0
-        self._to = port
+        self.to = port  # where connections made from now on lead
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -96,7 +97,7 @@ class Line:
         self._tasks.add(task)
         try:
             with contextlib.suppress(OSError, RuntimeError, asyncio.CancelledError):
-                there, back = await asyncio.open_connection("127.0.0.1", self._to)
+                there, back = await asyncio.open_connection("127.0.0.1", self.to)
                 try:
                     await asyncio.gather(self._carry(reader, back, self), self._carry(there, writer, None))
                 finally:
