@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from router.balance import TTFT_MATTERS, slower
-from router.config import Config
+from router.config import Config, Deployment
 from router.errors import ConnectFailed, PointsmanError, UpstreamStatus
 from router.plan import Fault
 from router.seams import Others
@@ -32,6 +32,8 @@ CHECKED_DOWN_S = 3.0  # renewed by each check that fails: longer than one takes
 TTFT_WEIGHT = 0.1  # of a new stream in the moving mean
 TTFT_FORGOTTEN = 30  # seconds without a stream
 _NOTHING_SAID = Report()
+_PLACE = ("upstream", "base_url", "api_key", "model", "path", "options")  # of a deployment: where it is, and who asks
+MOVED_S = 5.0  # replicas read changed files within 2 s, and tell of what they know until then
 KEY_COOLDOWN_S = 30.0  # our own key was refused: only the operator can mend that
 
 
@@ -63,6 +65,8 @@ class Health:
         self._elsewhere: Mapping[str, int] = {}  # calls in flight at other replicas
         self._cooling_elsewhere: dict[str, float] = {}  # until when other replicas let a deployment cool
         self._limited_elsewhere: frozenset[str] = frozenset()
+        self._known: Mapping[str, Deployment] = {}  # as the configuration in force has them
+        self._moved: dict[str, float] = {}  # those that are another place now -> until when others may not know it
         self._later_s = 0.0  # how much longer than they ask for limited deployments are left alone here
 
     def load(self, now: float) -> Load:
@@ -107,7 +111,8 @@ class Health:
         `later_s` longer. Our own are told without that."""
         self._later_s = later_s
         self._elsewhere = others.in_flight
-        cooling = {name: now + left_s for name, left_s in others.cooling.items()}
+        self._moved = {name: until for name, until in self._moved.items() if until > now}
+        cooling = {name: now + left_s for name, left_s in others.cooling.items() if name not in self._moved}
         limited = {name: cooling[name] + later_s for name in others.limited & cooling.keys()}
         for name in self._limited_elsewhere:
             limited[name] = max(limited.get(name, 0.0), self._cooling_elsewhere.get(name, 0.0))
@@ -299,9 +304,18 @@ class Health:
         if deployment in self._limited:
             self._cooling[deployment] = self._limited[deployment]
 
-    def use(self, config: Config) -> None:
-        """The configuration in force: what it does not have is forgotten."""
-        self.keep(config.deployments)
+    def use(self, config: Config, now: float = 0.0) -> None:
+        """The configuration in force: what it does not have is forgotten, and so is what was found of a deployment that
+        is another place by now, or is asked with another key."""
+        moved = [name for name, one in config.deployments.items() if _moved(self._known.get(name), one)]
+        self._known = config.deployments
+        self.keep(config.deployments.keys() - set(moved))
+        self._draining &= config.deployments.keys()
+        for name in moved:
+            self._moved[name] = now + MOVED_S
+            self._cooling_elsewhere.pop(name, None)
+            if name in self._draining:
+                self._cooling[name] = float("inf")
         beside: dict[str, frozenset[str]] = {}
         most_out: dict[str, int] = {}
         for group in config.groups.values():
@@ -324,7 +338,6 @@ class Health:
                 del table[gone]
         for gone in [name for name, count in self._in_flight.items() if name not in names and count == 0]:
             del self._in_flight[gone]
-        self._draining &= names
 
     def view(self, now: float) -> Mapping[str, Mapping[str, Any]]:
         """For the admin port: what `of` says of each deployment."""
@@ -347,6 +360,11 @@ class Health:
             "load": None if (report := self._reports.get(name)) is None else to_builtins(report),
             "load_lacks": self._lacking.get(name),
         }
+
+
+def _moved(was: Deployment | None, is_: Deployment) -> bool:
+    """Whether what was found of a deployment says nothing of it any more."""
+    return was is not None and any(getattr(was, name) != getattr(is_, name) for name in _PLACE)
 
 
 def same_model(asked: str, reported: str) -> bool:

@@ -143,7 +143,7 @@ class Gateway:
             first=worker is None or worker.number == 0,
         )
         self.metrics.config(snapshot.generation, ok=True)
-        self.health.use(config)
+        self.health.use(config, asyncio.get_running_loop().time())
         self.service.admission.divide(self.options.workers, 0 if worker is None else worker.number)
         self.meeting = Meeting(
             sessions, self.health, self.service.admission, lambda: self.snapshot, self.options.workers
@@ -209,7 +209,7 @@ class Gateway:
                 log.warning("`store` is another one now; restart the gateway to use it")
             self.service.snapshot = new
             self.service.judging.use(new)
-            self.health.use(config)
+            self.health.use(config, asyncio.get_running_loop().time())
             self.service.admission.use(config)
             self.reports.use(config)
             self.config_ok, self.last_error = True, None

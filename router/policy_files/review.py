@@ -15,7 +15,7 @@ from typing import Final
 from router.config import Access, Config, Deployment, Group, Key, Policy, ScorerSpec, Tenant
 from router.errors import ConfigError, Mistake
 from router.policy_files import addresses, artifacts, checks, examples, judges, references, shapes
-from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, read_directory, whole_file
+from router.policy_files.files import GROUPS, KEYS, SCORERS, digest, misnamed, read_directory, whole_file
 from router.policy_files.onto import Written, parse, suggestion
 from router.policy_files.positions import Document, read
 from router.policy_files.shapes import Shaped, mapping
@@ -81,7 +81,7 @@ def review(
         mistakes.append(whole_file(directory / GROUPS, "this file is missing; it names groups and deployments"))
     if not set(files) - {GROUPS, SCORERS, KEYS}:
         mistakes.append(whole_file(directory, "no policy here; add a file such as default.yaml"))
-    odd = [whole_file(path, "is not read: files end in .yaml") for path in sorted(directory.glob("*.yml"))]
+    odd = [whole_file(path, "is not read: files end in .yaml") for path in misnamed(directory)]
     access = None
     if KEYS in documents:
         access = _keys_file(documents, whole=set(documents) == set(files), mistakes=mistakes, warnings=odd)

@@ -11,14 +11,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path as FilePath
 
-from router.policy_files.files import is_config_file
+from router.policy_files.files import is_config_file, stamp, stamps
 
 # Editors write in several steps, and the wait joins them. Together with the poll it stays below the promised 2 s.
 DEBOUNCE_MS = 300
 STEP_MS = 50
 POLL_S = 1.0
-
-Stamp = tuple[int, ...]
 
 
 async def watch(
@@ -28,44 +26,36 @@ async def watch(
     seen = stamps(directory)
     stop = stop or asyncio.Event()
     while not stop.is_set():
-        folder = _stamp(directory, inside=False)
+        folder = stamp(directory, inside=False)
         async with aclosing(_notices(directory, stop)) as notices:
             async for noticed in notices:
                 now = stamps(directory)
                 if noticed or now != seen:
                     seen = now
                     await on_change()
-                if _stamp(directory, inside=False) != folder:
+                if stamp(directory, inside=False) != folder:
                     break  # the notices are of a directory that is no longer there
-
-
-def stamps(directory: FilePath) -> dict[str, Stamp]:
-    """What tells one state of the files from another without reading them; links are followed."""
-    try:
-        return {path.name: _stamp(path, inside=True) for path in directory.iterdir() if is_config_file(path)}
-    except OSError:
-        return {}
 
 
 async def _notices(directory: FilePath, stop: asyncio.Event) -> AsyncGenerator[bool, None]:
     """True for a change that the kernel tells of, False every `POLL_S` without one; ends with `stop`."""
-    import watchfiles  # only a gateway watches, and `pointsman check` is to start fast
-
-    changes: AsyncGenerator[set[object], None] = watchfiles.awatch(  # pyright: ignore - its type names anyio's Event
-        directory,
-        watch_filter=_counts,
-        debounce=DEBOUNCE_MS,
-        step=STEP_MS,
-        stop_event=stop,
-        rust_timeout=int(POLL_S * 1000),
-        yield_on_timeout=True,
-        recursive=False,
-    )
     try:
+        import watchfiles  # only a gateway watches, and `pointsman check` is to start fast
+
+        changes: AsyncGenerator[set[object], None] = watchfiles.awatch(  # pyright: ignore - its type names anyio's Event
+            directory,
+            watch_filter=_counts,
+            debounce=DEBOUNCE_MS,
+            step=STEP_MS,
+            stop_event=stop,
+            rust_timeout=int(POLL_S * 1000),
+            yield_on_timeout=True,
+            recursive=False,
+        )
         async with aclosing(changes):
             async for noticed in changes:
                 yield bool(noticed)
-    except FileNotFoundError:  # there is no directory to be told of: wait for one to come
+    except (OSError, RuntimeError):  # no directory, no descriptors, no notices left for this user: look again later
         await asyncio.sleep(POLL_S)
         yield False
 
@@ -74,11 +64,3 @@ def _counts(_: object, path: str) -> bool:
     """Mounted ConfigMaps change by swapping the hidden link `..data`."""
     file = FilePath(path)
     return is_config_file(file) or file.name == "..data"
-
-
-def _stamp(path: FilePath, *, inside: bool) -> Stamp:
-    try:
-        found = path.stat()
-    except OSError:
-        return ()
-    return (found.st_dev, found.st_ino, *((found.st_mtime_ns, found.st_size) if inside else ()))

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import pytest
 
+from router.config import Config, Deployment
+from router.health import Health
+from router.policy_files import read_directory
+from router.seams import Others
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import chat, chat_stream, status
+from router.upstreams.scripts import Step, chat, chat_stream, status
 from tests.support.rig import Rig, groups, running, text
 
 WORDS = [f"w{i} " for i in range(20)]
@@ -232,3 +238,83 @@ async def test_G06_a_cooldown_outlives_a_change_elsewhere_and_goes_with_its_depl
             assert rig.gateway.snapshot.upstreams["a"] is not kept
             while len(a.visits) == 1:
                 await rig.ask()
+
+
+@pytest.mark.parametrize(
+    ("answer", "was", "is_"),
+    [
+        (status(401), "api_key: none", "api_key: sk-the-right-one"),
+        (status(429, {"retry-after": "200"}), "model: m-a", "model: m-a-2"),
+        (status(429, {"retry-after": "200"}), "/v1", "/v2"),
+    ],
+    ids=["another key", "another model", "another address"],
+)
+async def test_G06_a_deployment_that_is_mended_in_the_files_serves_at_once(
+    tmp_path: Path, answer: Sequence[Step], was: str, is_: str
+) -> None:
+    async with ScriptedServer(lambda _: answer) as a, ScriptedServer(chat("hi")) as b:
+        files = groups({"a": a, "b": b}, {"small": ["a"], "large": ["b"]})
+        async with running(tmp_path, files) as rig:
+            assert (await rig.ask()).headers["x-pointsman-deployment"] == "b"
+            assert (await rig.ask()).headers["x-pointsman-attempts"] == "1", "it is out"
+            a.script = chat("hello")
+            await put(rig, files + "# elsewhere\n")
+            assert (await rig.ask()).headers["x-pointsman-deployment"] == "b"
+            await put(rig, files.replace(was, is_, 1))
+            assert (await rig.ask()).headers["x-pointsman-deployment"] == "a"
+
+
+async def test_G06_a_drained_deployment_that_is_changed_stays_drained(tmp_path: Path) -> None:
+    async with ScriptedServer(chat("hi")) as a, ScriptedServer(chat("hi")) as b:
+        files = groups({"a": a, "b": b}, {"small": ["a"], "large": ["b"]})
+        async with running(tmp_path, files) as rig:
+            await rig.client.post(f"{rig.admin}/admin/deployments/a/drain")
+            await put(rig, files.replace("model: m-a", "model: m-a-2"))
+            assert (await rig.ask()).headers["x-pointsman-deployment"] == "b"
+            await rig.client.post(f"{rig.admin}/admin/deployments/a/undrain")
+            assert (await rig.ask()).headers["x-pointsman-deployment"] == "a"
+
+
+def test_G06_what_others_tell_of_the_place_that_a_deployment_was_is_not_believed() -> None:
+    def of(url: str) -> Config:
+        one = Deployment(name="a", upstream="openai", model="m", base_url=url)
+        return Config(policies={}, models={}, groups={}, deployments={"a": one}, scorers={}, digest="d")
+
+    told = Others(cooling={"a": 200.0}, limited=frozenset("a"))
+    health = Health()
+    health.use(of("http://old/v1"), 100.0)
+    health.meet(told, 100.0)
+    assert health.load(100.0).cooling == {"a": 300.0}
+    health.use(of("http://new/v1"), 101.0)
+    health.meet(told, 101.5)
+    assert not health.load(101.5).cooling
+    health.meet(told, 107.0)
+    assert health.load(107.0).cooling == {"a": 307.0}, "by now they mean the new one"
+
+
+def test_G04_files_that_are_swapped_while_they_are_read_are_all_old_or_all_new(tmp_path: Path) -> None:
+    for version in ("1", "2"):
+        folder = tmp_path / f"..{version}"
+        folder.mkdir()
+        for name in ("groups.yaml", "default.yaml"):
+            (folder / name).write_text(version)
+    (tmp_path / "..data").symlink_to("..1")
+    for name in ("groups.yaml", "default.yaml"):
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    done = threading.Event()
+
+    def swap() -> None:
+        version = 1
+        while not done.wait(0.002):
+            version = 3 - version
+            (tmp_path / "..tmp").symlink_to(f"..{version}")
+            (tmp_path / "..tmp").rename(tmp_path / "..data")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        seen = [frozenset(read_directory(tmp_path).values()) for _ in range(3000)]
+    finally:
+        done.set()
+        swapping.join()
+    assert set(seen) == {frozenset([b"1"]), frozenset([b"2"])}

@@ -341,10 +341,12 @@ def test_a_model_may_not_have_a_deployments_name_where_clients_may_name_deployme
 def test_what_is_allowed_yet_odd_is_a_warning(tmp_path: Path) -> None:
     groups = GROUPS.replace("api_key: none}", "api_key: sk-1}") + "  spare: {upstream: local}\n"
     (tmp_path / "old.yml").write_text("")
+    (tmp_path / "Shouted.YAML").write_text("")
     folder = write(tmp_path, groups=groups, default=POLICY + "target: {quality_loss: {at_most: 0.3}}\n")
     found = review(folder, {})
     assert found.config is not None
     assert [f"{Path(one.file).name}:{one.line}: {one.path}" for one in found.warnings] == [
+        "Shouted.YAML:1: (file)",
         "old.yml:1: (file)",
         "groups.yaml:10: deployments.spare",
         "groups.yaml:9: deployments.large-b.api_key",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -154,3 +155,49 @@ async def test_a_linked_file_is_noticed_when_what_it_leads_to_changes(folder: Pa
     async with watching(folder) as seen:
         (elsewhere / "policy").write_text(POLICY.replace("0.5", "0.6"))
         await seen.until(lambda said: said not in (before, "refused"))
+
+
+async def test_a_process_without_descriptors_left_notices_changes_once_it_has_some(folder: Path) -> None:
+    code = """
+import asyncio, os, resource, sys
+from pathlib import Path
+import anyio._backends._asyncio, watchfiles
+from router.policy_files import watch
+
+async def main():
+    folder, noticed = Path(sys.argv[1]), asyncio.Event()
+    async def on_change():
+        noticed.set()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), most[1]))
+    watching = asyncio.create_task(watch(folder, on_change))
+    await asyncio.sleep(1.5)
+    resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    noticed.clear()
+    (folder / "default.yaml").write_text("x: 1")
+    await asyncio.wait_for(noticed.wait(), 20)
+    print("noticed", watching.done())
+    os._exit(0)
+
+asyncio.run(main())
+"""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("no /proc to count descriptors in")
+    made = await asyncio.create_subprocess_exec(sys.executable, "-u", "-c", code, str(folder), stdout=-1)
+    said, _ = await asyncio.wait_for(made.communicate(), LIMIT_S * 2)
+    assert said.strip() == b"noticed False"
+
+
+async def test_a_directory_that_cannot_be_watched_any_more_is_looked_at_all_the_same(tmp_path: Path) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    folder = write(real)
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder)
+    async with watching(linked) as seen:
+        (tmp_path / "loop").symlink_to("loop")
+        (tmp_path / "loop").rename(linked)  # a link to itself
+        await seen.until(lambda said: said == "refused")
+        (tmp_path / "again").symlink_to(folder)
+        (tmp_path / "again").rename(linked)
+        await seen.until(lambda said: said != "refused")
