@@ -25,7 +25,7 @@ from msgspec.structs import replace
 CHAT = "/v1/chat/completions"
 EVENTS = 66  # of a stream: 64 with content, the end of the answer, the end of the stream
 PACE_S = 0.01  # between events, where a work asks for a pace
-SETTLE_S = 1.0  # after a load; until then its last rows and lines are written
+SETTLE_S = 0.5  # after a load; until then its last rows and lines are written
 MODEL = "auto"
 
 

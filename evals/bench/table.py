@@ -24,10 +24,11 @@ from evals.bench import alone, peers, run
 from evals.bench.run import Work, measure
 
 WORSE = 1.15  # times the baseline's ratio: what the noise of a shared machine leaves room for
+PROCESSES = 3  # of each contender
 OURS, BARE, PEER = "pointsman", "bare", "switchyard"
 PACED = "per event, 200 paced streams"
 Contenders = Mapping[str, tuple[int, int]]  # port and process id, by name
-Turns = dict[str, list[dict[str, Any]]]  # what each contender took, round by round
+Turns = dict[str, list[dict[str, Any]]]  # what each contender took, turn by turn
 # By work: the ratio to Switchyard and to the bare proxy that is aimed for.
 AIMS: Mapping[str, tuple[float, float]] = {
     "plain request": (0.65, 0.65),
@@ -51,8 +52,8 @@ class Row(Struct, frozen=True, kw_only=True):
 def bench(scale: float = 1.0, rounds: int = 3, seconds: float = 30.0) -> dict[str, Any]:
     """The whole table. Raises SystemExit where this machine cannot run it.
 
-    Every round has new processes: where a process happens to have its memory makes it up to a fifth slower for all its
-    life.
+    All of it is done with `PROCESSES` of each contender, one set after the other: where a process happens to have its
+    memory makes it up to a fifth slower for all its life.
     """
     if not Path("/proc/self/schedstat").exists():
         raise SystemExit("bench: CPU time per process is read from /proc, which this system does not have")
@@ -71,15 +72,15 @@ def bench(scale: float = 1.0, rounds: int = 3, seconds: float = 30.0) -> dict[st
         with run.process([sys.executable, "-m", "evals.bench.upstream", str(mock)], others, mock):
             with _started(Path(temp, "alone"), config, mock, admin, mine, (OURS,)) as contenders:
                 memory = list(_memory(contenders[OURS], others))
-            for number in range(rounds):
-                folder = Path(temp, f"round{number}")
+            for number in range(PROCESSES):
+                folder = Path(temp, f"set{number}")
                 with _started(folder, config, mock, admin, mine, (OURS, BARE, PEER)) as contenders:
                     for work in run.works(scale):
-                        _turn(turns.setdefault(work.name, {}), work, contenders, others, seconds)
+                        _take_turns(turns.setdefault(work.name, {}), work, contenders, others, rounds, seconds)
                         if work.connections > 100:
-                            direct.append(run.load(mock, work, others, seconds))
+                            direct += [run.load(mock, work, others, seconds) for _ in range(rounds)]
                     ours = {OURS: contenders[OURS]}
-                    _turn(turns.setdefault(translated.name, {}), translated, ours, others, seconds)
+                    _take_turns(turns.setdefault(translated.name, {}), translated, ours, others, rounds, seconds)
                     recorded += _recorded(admin)
             rows = [*memory, *(_ratios(work, turns[work]) for work in AIMS), *_latencies(turns[PACED][OURS], direct)]
             us = _median(turns[translated.name][OURS], "cpu_us")
@@ -120,13 +121,14 @@ def serve(config: Path, port: int, admin: int, state: Path, workers: int = 1) ->
 # --- the rows --------------------------------------------------------------------------------------------
 
 
-def _turn(turns: Turns, work: Work, contenders: Contenders, core: int, s: float) -> None:
-    """What each contender takes, once it is warm."""
+def _take_turns(turns: Turns, work: Work, contenders: Contenders, core: int, rounds: int, s: float) -> None:
+    """What each contender takes, round by round, once it is warm."""
     warm = run.replaced(work, max(work.connections, work.count // 5))
     for port, _ in contenders.values():
         run.load(port, warm, core, s)
-    for name, (port, pid) in contenders.items():
-        turns.setdefault(name, []).append(measure(port, pid, work, core, s))
+    for _ in range(rounds):
+        for name, (port, pid) in contenders.items():
+            turns.setdefault(name, []).append(measure(port, pid, work, core, s))
 
 
 def _ratios(work: str, turns: Turns) -> Row:
@@ -190,17 +192,17 @@ def _startup(config: Path) -> Iterator[Row]:
 
 def _workers(config: Path, temp: Path, mine: int, others: int, scale: float, seconds: float) -> Row:
     """By CPU time of a request, since load and upstream need cores too: what two cores give is that much more."""
-    us: dict[int, float] = {}
-    for count in (1, 2):
-        port, admin = run.free_port(), run.free_port()
-        argv = serve(config, port, admin, temp / f"workers{count}", count)
-        with run.process(argv, mine, port, cores=count if others > mine else 1) as pid:
-            work = run.replaced(run.works(scale)[0], int(6_000 * scale))
-            turns: Turns = {}
-            for _ in range(3):
-                _turn(turns, work, {OURS: (port, pid)}, others, seconds)
-            us[count] = _median(turns[OURS], "cpu_us")
-    times = 2 * us[1] / us[2]
+    turns: Turns = {}
+    with ExitStack() as stack:
+        started: dict[str, tuple[int, int]] = {}
+        for count in (1, 2):
+            port, admin = run.free_port(), run.free_port()
+            argv = serve(config, port, admin, temp / f"workers{count}", count)
+            pid = stack.enter_context(run.process(argv, mine, port, cores=count if others > mine else 1))
+            started[str(count)] = (port, pid)
+        work = run.replaced(run.works(scale)[0], int(6_000 * scale))
+        _take_turns(turns, work, started, others, 5, seconds)
+    times = statistics.median(2 * one["cpu_us"] / two["cpu_us"] for one, two in zip(*turns.values(), strict=True))
     return Row(
         work="2 workers on 2 cores, by CPU a request",
         target="1.8 x one worker",
