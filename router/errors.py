@@ -16,6 +16,7 @@ PointsmanError
 │   ├── ConnectFailed 502
 │   ├── TimedOut 504            `clock` says which of connect, first_byte, idle, total
 │   ├── Truncated 502           the answer ended before its terminal event
+│   ├── NoRoom 503              this process has no descriptor or port left for a connection
 │   ├── CannotStart 502         a process of ours that serves a model does not come up
 │   ├── BadAnswer 502           not HTTP, not JSON, or an error event before any content
 │   └── UpstreamStatus          the upstream answered with this error status
@@ -147,6 +148,12 @@ class TimedOut(UpstreamError):
 
 class Truncated(UpstreamError):
     code = "upstream_truncated"
+
+
+class NoRoom(UpstreamError):
+    status = 503
+    code = "no_room"
+    type = "overloaded_error"
 
 
 class CannotStart(UpstreamError):

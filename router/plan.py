@@ -21,6 +21,7 @@ from router.errors import (
     BadAnswer,
     BadRequest,
     ContextTooLong,
+    NoRoom,
     Overloaded,
     PointsmanError,
     RateLimited,
@@ -360,6 +361,8 @@ def fault_of(error: PointsmanError) -> Fault:
             return "deadline" if error.clock == "total" else "deployment"
         case BadAnswer() if overflows(error.message):
             return "overflow"
+        case NoRoom():
+            return "other"
         case UpstreamError():
             return "deployment"
         case _:

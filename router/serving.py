@@ -111,6 +111,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Load, build and connect everything. Raises ConfigError."""
+        self._seen = policy_files.stamps(self.options.config)  # before they are read: a change meanwhile is one
         config, given = load(self.options), self.options.redis
         logs.redact(config)
         logs.hide_url(given)
@@ -245,7 +246,7 @@ class Gateway:
     async def watch(self) -> None:
         """Reload when the files change, and look at what moves by itself, until cancelled."""
         async with asyncio.TaskGroup() as both:
-            both.create_task(policy_files.watch(self.options.config, self.reload))
+            both.create_task(policy_files.watch(self.options.config, self.reload, seen=self._seen))
             both.create_task(self._steer())
             both.create_task(self.judging.run())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -45,6 +46,9 @@ def command(
     worker: bool,
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C. Exit code 0 after it has drained, 2 on a bad configuration."""
+    # Until it can be taken it must not end the process, nor the workers, which inherit this. A change of the files is
+    # noticed all the same.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from router import serving
     from router import workers as several
 

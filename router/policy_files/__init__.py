@@ -4,9 +4,20 @@
 `schema` is what editors use. Nothing here swaps a configuration or serves a request.
 """
 
-from router.policy_files.files import KEYS, digest, is_config_file, read_directory
+from router.policy_files.files import KEYS, digest, is_config_file, read_directory, stamps
 from router.policy_files.review import Review, load, review
 from router.policy_files.schema import schema
 from router.policy_files.watch import watch
 
-__all__ = ["KEYS", "Review", "digest", "is_config_file", "load", "read_directory", "review", "schema", "watch"]
+__all__ = [
+    "KEYS",
+    "Review",
+    "digest",
+    "is_config_file",
+    "load",
+    "read_directory",
+    "review",
+    "schema",
+    "stamps",
+    "watch",
+]

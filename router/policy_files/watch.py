@@ -7,11 +7,11 @@ file behind a link, or of a file on a network share, so the files' stamps are co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path as FilePath
 
-from router.policy_files.files import is_config_file, stamp, stamps
+from router.policy_files.files import Stamp, is_config_file, stamp, stamps
 
 # Editors write in several steps, and the wait joins them. Together with the poll it stays below the promised 2 s.
 DEBOUNCE_MS = 300
@@ -20,10 +20,15 @@ POLL_S = 1.0
 
 
 async def watch(
-    directory: FilePath, on_change: Callable[[], Awaitable[object]], stop: asyncio.Event | None = None
+    directory: FilePath,
+    on_change: Callable[[], Awaitable[object]],
+    stop: asyncio.Event | None = None,
+    *,
+    seen: Mapping[str, Stamp] | None = None,
 ) -> None:
-    """Await `on_change` after every burst of changes to the files, until cancelled or `stop` is set."""
-    seen = stamps(directory)
+    """Await `on_change` after every burst of changes to the files, until cancelled or `stop` is set; with `seen`, the
+    files as they were, after those since then too."""
+    seen = stamps(directory) if seen is None else seen
     stop = stop or asyncio.Event()
     while not stop.is_set():
         folder = stamp(directory, inside=False)

@@ -8,19 +8,20 @@ Errors leave as `router.errors`; timeouts are the caller's, who cancels the awai
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import ssl
 import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from random import uniform
 from typing import Any, cast
 from urllib.parse import urlsplit
 
 import httptools  # pyright: ignore[reportMissingTypeStubs]
 
-from router.errors import BadAnswer, ConnectFailed, TimedOut, Truncated, UpstreamError
+from router.errors import BadAnswer, ConnectFailed, NoRoom, TimedOut, Truncated, UpstreamError
 
 IDLE_S = 4.0  # uvicorn and vLLM close idle connections after 5 s; leave before them
 # A busy connection is replaced after so long at most: one to an address that the name no longer has may be answered for
@@ -32,6 +33,8 @@ HIGH_WATER = 64 * 1024  # unread bytes at which the socket is no longer read
 HEAD_LIMIT = 64 * 1024  # Envoy's default cap on response headers is 60 KiB
 ANSWER_LIMIT = 256 * 1024 * 1024  # decoded bytes of one answer; guards against gzip bombs
 TOGETHER = 16 * 1024  # bytes of a body that are joined to their head; a longer copy costs more than a second buffer
+# What this process or machine has none left of. No deployment is at fault, and none is reached.
+_NO_ROOM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 INFLATED = 256 * 1024  # decoded bytes handed on at once
 
 _buffer = bytearray(READ)  # filled and parsed without a break in between, so one serves every connection
@@ -301,12 +304,7 @@ class Pool:
     """Keep-alive connections to one origin. Not bounded here: `max_in_flight` bounds deployments."""
 
     def __init__(
-        self,
-        base_url: str,
-        *,
-        connect_s: float = 5.0,
-        age_s: float = AGE_S,
-        ssl_context: ssl.SSLContext | None = None,
+        self, base_url: str, *, connect_s: float = 5.0, age_s: float = AGE_S, trusted: ssl.SSLContext | None = None
     ) -> None:
         url = urlsplit(base_url)
         if url.scheme not in ("http", "https") or not url.hostname:
@@ -317,7 +315,7 @@ class Pool:
         self.authority = host if url.port is None else f"{host}:{url.port}"
         self.prefix, self.query = url.path.rstrip("/"), f"?{url.query}" if url.query else ""
         self.basic = url.netloc.rpartition("@")[0]  # USER:PASSWORD, quoted as in a URL
-        self._ssl = (ssl_context or ssl.create_default_context()) if self.tls else None
+        self._ssl = (trusted or _trusted()) if self.tls else None
         self._connect_s = connect_s
         self._age_s = age_s
         self._renewing: asyncio.Task[None] | None = None
@@ -368,10 +366,8 @@ class Pool:
             raise TimedOut("connect", self._connect_s) from error
         except ssl.SSLError as error:
             raise ConnectFailed(f"no TLS connection to the upstream ({error.reason or 'TLS failure'})") from error
-        except OSError as error:
-            raise ConnectFailed(f"no connection to the upstream ({_reason(error)})") from error
-        except UnicodeError as error:
-            raise ConnectFailed("no connection to the upstream (no name of a host)") from error
+        except (OSError, UnicodeError) as error:
+            raise _unreachable(error) from error
         self._all.add(connection)
         # Not all at once, where many were made at once.
         connection.until = self.loop.time() + self._age_s * uniform(0.5, 1.0)  # noqa: S311
@@ -438,6 +434,16 @@ class Pool:
         await asyncio.sleep(0)  # let the transports call connection_lost
 
 
-def _reason(error: OSError) -> str:
+@cache
+def _trusted() -> ssl.SSLContext:
+    """One for all: to read the certificates that this machine trusts holds up the event loop, and they take memory."""
+    return ssl.create_default_context()
+
+
+def _unreachable(error: OSError | UnicodeError) -> UpstreamError:
     """The kind of failure, without addresses: they are the operator's, not the client's."""
-    return type(error).__name__ if error.errno is None else os.strerror(error.errno)
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _NO_ROOM:
+        return NoRoom("the gateway has no room for another connection", retry_after_s=1.0)
+    kind = type(error).__name__ if number is None else os.strerror(number)
+    return ConnectFailed(f"no connection to the upstream ({kind})")

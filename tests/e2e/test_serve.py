@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import chat, chat_stream
+from tests.support.ports import free_port
 from tests.support.rig import POLICY, groups
 from tests.support.served import serving, write
 
@@ -75,6 +77,31 @@ async def test_F18_L18_a_sigterm_drains_streams_and_keeps_the_listener_open_for_
             ended = time.monotonic()
             assert await asyncio.to_thread(process.wait, 60) == 0
             assert time.monotonic() - ended < 30
+
+
+async def test_a_hangup_while_it_starts_ends_nothing_and_a_change_meanwhile_is_taken(tmp_path: Path) -> None:
+    config = write(tmp_path, groups({"a": "http://127.0.0.1:9/v1"}, {"small": ["a"], "large": ["a"]}))
+    state, port = tmp_path / "state", free_port()
+    argv = [sys.executable, "-m", "router", "serve", "--config", str(config), "--port", str(port)]
+    argv += ["--admin-port", str(free_port()), "--state", str(state)]
+    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        async with asyncio.timeout(60), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+            while not state.exists():  # by then the files have been read
+                await asyncio.sleep(0.001)
+            policy = config / "default.yaml"
+            policy.write_text(policy.read_text().replace("[auto]", "[changed]"))
+            models: list[str] = []
+            while "changed" not in models:
+                if not models:
+                    process.send_signal(signal.SIGHUP)
+                with contextlib.suppress(httpx.TransportError):
+                    models = [one["id"] for one in (await client.get("/v1/models")).json()["data"]]
+                await asyncio.sleep(0.02)
+                assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
 
 
 async def test_records_outlive_the_gateway_and_can_be_exported(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from router.errors import ConfigError
-from router.policy_files import load, watch
+from router.policy_files import load, stamps, watch
 from tests.support.config_files import GROUPS, POLICY, write
 
 LIMIT_S = 20.0  # a test that waits this long fails; how soon a change is seen is measured elsewhere
@@ -155,6 +155,15 @@ async def test_a_linked_file_is_noticed_when_what_it_leads_to_changes(folder: Pa
     async with watching(folder) as seen:
         (elsewhere / "policy").write_text(POLICY.replace("0.5", "0.6"))
         await seen.until(lambda said: said not in (before, "refused"))
+
+
+async def test_a_change_after_the_files_were_read_and_before_they_were_watched_is_noticed(folder: Path) -> None:
+    seen, stop, read = Seen(folder), asyncio.Event(), stamps(folder)
+    (folder / "default.yaml").write_text(POLICY.replace("auto", "other"))
+    task = asyncio.create_task(watch(folder, seen.on_change, stop, seen=read))
+    await seen.until(lambda said: said != "refused")
+    stop.set()
+    await asyncio.wait_for(task, LIMIT_S)
 
 
 async def test_a_process_without_descriptors_left_notices_changes_once_it_has_some(folder: Path) -> None:
