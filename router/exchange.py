@@ -20,6 +20,7 @@ Send = Callable[[Message], Awaitable[None]]
 # Lines of an answer's head, each "name: value"; several that belong together may stand in one, with CRLF between.
 Headers = list[bytes]
 
+_ONCE = (b"content-length", b"host", b"transfer-encoding", b"authorization", b"x-api-key")
 PING = b": keep-alive\n\n"  # a comment: no client sees an event
 
 
@@ -150,10 +151,11 @@ def pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
 
 
 def single_headers(raw: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Request headers by lower-case name. A repeated content-length or host is refused (request smuggling)."""
+    """Request headers by lower-case name. Repeated lengths, hosts and keys are refused: who stands before us may have
+    gone by the other one."""
     headers: dict[bytes, bytes] = {}
     for name, value in raw:
-        if name in headers and name in (b"content-length", b"host", b"transfer-encoding", b"authorization"):
+        if name in headers and name in _ONCE:
             raise BadRequest(f"the header {name.decode('latin-1')} is given twice")
         headers[name] = value
     return headers

@@ -20,7 +20,7 @@ import httpx
 from router.config import Config, Deployment
 from router.health import Health
 from router.types import Report
-from router.upstreams.http1 import AGE_S
+from router.upstreams.http1 import AGE_S, trusted_here
 
 log = logging.getLogger("pointsman.reports")
 
@@ -92,7 +92,7 @@ class Reports:
     async def _ask(self, deployment: Deployment) -> None:
         """Once in a while, until cancelled."""
         told, now = "", asyncio.get_running_loop().time
-        trusted = httpx.create_ssl_context(trust_env=False)
+        trusted = trusted_here()
         while True:
             async with _client(trusted) as client:
                 until = now() + self._age_s

@@ -91,6 +91,11 @@ class Keeper:
         for worker in self._workers:
             worker.tell(number)
 
+    def reload(self) -> None:
+        """One that is being started would end; it notices by itself what has changed since it read the files."""
+        for worker in self.alive:
+            worker.tell(signal.SIGHUP)
+
     def stop(self) -> None:
         self.stopping.set()
         self.tell(signal.SIGTERM)
@@ -191,7 +196,7 @@ async def _run(options: Options, config: Config, folder: Path) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, keeper.stop)
-    loop.add_signal_handler(signal.SIGHUP, keeper.tell, signal.SIGHUP)
+    loop.add_signal_handler(signal.SIGHUP, keeper.reload)
     back = serving.listener(app, 1.0)
     serving_admin = asyncio.create_task(back.serve(sockets=[control]))
     announcing = asyncio.create_task(_announce(keeper, options, config))

@@ -46,8 +46,7 @@ def command(
     worker: bool,
 ) -> None:
     """Run the gateway until SIGTERM or Ctrl-C. Exit code 0 after it has drained, 2 on a bad configuration."""
-    # Until it can be taken it must not end the process, nor the workers, which inherit this. A change of the files is
-    # noticed all the same.
+    # Until it can be taken it must not end the process. A change of the files is noticed all the same.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     from router import serving
     from router import workers as several

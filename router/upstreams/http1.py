@@ -315,7 +315,7 @@ class Pool:
         self.authority = host if url.port is None else f"{host}:{url.port}"
         self.prefix, self.query = url.path.rstrip("/"), f"?{url.query}" if url.query else ""
         self.basic = url.netloc.rpartition("@")[0]  # USER:PASSWORD, quoted as in a URL
-        self._ssl = (trusted or _trusted()) if self.tls else None
+        self._ssl = (trusted or trusted_here()) if self.tls else None
         self._connect_s = connect_s
         self._age_s = age_s
         self._renewing: asyncio.Task[None] | None = None
@@ -435,7 +435,7 @@ class Pool:
 
 
 @cache
-def _trusted() -> ssl.SSLContext:
+def trusted_here() -> ssl.SSLContext:
     """One for all: to read the certificates that this machine trusts holds up the event loop, and they take memory."""
     return ssl.create_default_context()
 

@@ -79,12 +79,16 @@ async def test_F18_L18_a_sigterm_drains_streams_and_keeps_the_listener_open_for_
             assert time.monotonic() - ended < 30
 
 
-async def test_a_hangup_while_it_starts_ends_nothing_and_a_change_meanwhile_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one process", "two workers"])
+async def test_a_hangup_while_it_starts_ends_nothing_and_a_change_meanwhile_is_taken(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
     config = write(tmp_path, groups({"a": "http://127.0.0.1:9/v1"}, {"small": ["a"], "large": ["a"]}))
     state, port = tmp_path / "state", free_port()
     argv = [sys.executable, "-m", "router", "serve", "--config", str(config), "--port", str(port)]
-    argv += ["--admin-port", str(free_port()), "--state", str(state)]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    argv += ["--admin-port", str(free_port()), "--state", str(state), *more]
+    with (tmp_path / "log").open("wb") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=out)
     try:
         async with asyncio.timeout(60), httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
             while not state.exists():  # by then the files have been read
@@ -99,6 +103,9 @@ async def test_a_hangup_while_it_starts_ends_nothing_and_a_change_meanwhile_is_t
                     models = [one["id"] for one in (await client.get("/v1/models")).json()["data"]]
                 await asyncio.sleep(0.02)
                 assert process.poll() is None
+            assert "ended with" not in (tmp_path / "log").read_text()
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(process.wait, 60) == 0
     finally:
         process.kill()
         process.wait()

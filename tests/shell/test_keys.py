@@ -37,6 +37,19 @@ async def test_a_key_is_presented_as_bearer_or_as_x_api_key_and_its_names_are_re
             assert (record.signals.tenant, record.signals.key) == ("acme", "ci")
 
 
+@pytest.mark.parametrize("name", ["authorization", "x-api-key"])
+async def test_X04_a_key_that_is_given_twice_is_refused_whichever_comes_first(tmp_path: Path, name: str) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        keyed(tmp_path, groups({"a": a, "b": a}, MEMBERS), {"ci": "tenant: acme"}) as rig,
+    ):
+        good, bad = (f"Bearer {token('ci')}", "Bearer x") if name == "authorization" else (token("ci"), "x")
+        for both in ([(name, good), (name, bad)], [(name, bad), (name, good)]):
+            assert (await rig.client.post("/v1/chat/completions", json=BODY, headers=both)).status_code == 400
+            assert (await rig.client.get("/v1/models", headers=both)).status_code == 400
+        assert a.visits == []
+
+
 async def test_X04_every_path_but_the_two_of_probes_is_refused_without_a_key(tmp_path: Path) -> None:
     async with (
         ScriptedServer(chat("hi")) as a,
