@@ -15,6 +15,10 @@ from router.config import Deployment
 from router.errors import AccountRefused, BadAnswer, PointsmanError, UpstreamError, UpstreamStatus
 from router.exchange import Headers
 from router.seams import Reply
+from router.signals import BYTES_PER_TOKEN
+from router.types import Dialect, Signals, Usage
+from router.wire import faults
+from router.wire.said import said
 
 WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
@@ -52,6 +56,22 @@ async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
     if kind is AccountRefused or status in OUR_FAULT or (len(secret) > 4 and secret in body) or logs.has_secret(body):
         body = b""
     return kind(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
+
+
+async def no_stream(reply: Reply) -> PointsmanError:
+    """What an answer that should have been a stream comes to: the error that it holds, where it holds one (S08)."""
+    body = await read_all(reply, ERROR_LIMIT)
+    if faults.read(body) is not None:
+        return faults.raised(body)
+    return BadAnswer("the upstream answered a streaming request without a stream")
+
+
+def estimated(dialect: Dialect, answer: bytes, signals: Signals | None) -> Usage:
+    """What an unstreamed answer may have cost whose server does not say: never nothing (S19)."""
+    told = said(dialect, answer, stream=False)
+    words = "" if told is None else told.text + "".join([call.name + call.arguments for call in told.calls])
+    size = 0 if signals is None else signals.input_tokens
+    return Usage(input=size, output=-(-len(words.encode()) // BYTES_PER_TOKEN), estimated=True)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from router.admission import Place
 from router.config import Config, Deployment, Policy
@@ -240,14 +241,14 @@ class Flight(Struct, eq=False):
     def output_tokens(self) -> int:
         if self.meter is None:
             return 0 if self.usage is None else self.usage.output
-        return self.meter.deltas if self.meter.usage is None else self.meter.usage.output
+        return self.meter.deltas if (usage := _counted(self.meter)) is None else usage.output
 
     def tokens(self) -> Usage | None:
         """The upstream's count; else the signals' estimate and one token a delta, marked as estimated."""
         if self.meter is None:
             return self.usage
-        if self.meter.usage is not None:
-            return self.meter.usage
+        if (usage := _counted(self.meter)) is not None:
+            return usage
         if not self.meter.content:
             return None
         size = 0 if self.signals is None else self.signals.input_tokens
@@ -281,6 +282,14 @@ class Flight(Struct, eq=False):
 
     def stream_headers(self) -> Headers:
         return STREAM_HEADERS + self.headers()
+
+
+def _counted(meter: Meter) -> Usage | None:
+    """The upstream's count. What it says at the beginning is not yet what a stream has cost that is cut short (S19)."""
+    usage = meter.usage
+    if usage is None or meter.done or usage.output >= meter.deltas:
+        return usage
+    return replace(usage, output=meter.deltas, estimated=True)
 
 
 _DROPPED_LIMIT = 1024  # bytes; proxies cap all headers of an answer at 4 to 8 KiB

@@ -18,7 +18,8 @@ from router.errors import (
 )
 from router.exchange import Headers
 from router.plan import fault_of
-from router.types import Outcome
+from router.types import Dialect, Outcome
+from router.wire import faults
 
 RETRY_LATER = frozenset((429, 498, 503, 529))
 
@@ -42,18 +43,18 @@ def outcome_of(error: PointsmanError, partial: bool) -> Outcome:
             return "refused" if error.status in (401, 429, 503) else "upstream_error"
 
 
-def upstreams_own(error: UpstreamStatus, ours: bytes, *, alike: bool) -> tuple[int, bytes]:
-    """The upstream's status and body where they are the client's to see: its own mistakes and limits. `alike`:
-    upstream and client speak the same dialect."""
+def upstreams_own(error: UpstreamStatus, ours: bytes, dialect: Dialect, *, alike: bool) -> tuple[int, bytes]:
+    """The upstream's status and body where they are the client's to see: its own mistakes and limits, in the shape that
+    clients of the dialect read. `alike`: it is the upstream's too."""
     fault = fault_of(error)
     if fault == "key":
         return 502, ours  # the gateway's key is not the client's business
-    body = error.body.strip()
+    body = error.body
     if fault == "overflow" and ContextTooLong.code.encode() not in body:
         return ContextTooLong.status, ours  # clients that shorten a conversation go by the code
-    if not alike or error.status >= 500 or not (body.startswith(b"{") and body.endswith(b"}")):
+    if not alike or error.status >= 500 or not faults.shaped(body, anthropic=dialect == "messages"):
         return error.status, ours
-    return error.status, error.body
+    return error.status, body
 
 
 def error_headers(error: PointsmanError) -> Headers:

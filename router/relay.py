@@ -14,7 +14,7 @@ from time import perf_counter, time
 from msgspec.structs import replace
 
 from router.admission import Place
-from router.answers import USUAL, WHOLE_LIMIT, error_status, read_all, relayed
+from router.answers import USUAL, WHOLE_LIMIT, error_status, estimated, no_stream, read_all, relayed
 from router.config import Deployment, Hedge
 from router.errors import (
     BadAnswer,
@@ -231,7 +231,7 @@ class Relay:
             if not stream:
                 await self._whole(reply, deployment, flight)
             elif "event-stream" not in reply.headers.get("content-type", "").lower():
-                raise BadAnswer("the upstream answered a streaming request without a stream")
+                raise await no_stream(reply)
             elif translation is None:
                 meter = flight.codec.meter(flight.request, asked_usage=deployment.stream_usage)
                 await self._stream(reply, deployment, flight, meter)
@@ -257,6 +257,9 @@ class Relay:
         else:
             flight.usage = CODECS[translation.target].usage(answer)
             out = translation.answer(answer, flight.caller.id, time())
+        if flight.usage is None:
+            dialect = flight.request.dialect if translation is None else translation.target
+            flight.usage = estimated(dialect, answer, flight.signals)
         if flight.request.dialect in STATEFUL:
             see(flight, out, whole=True)
         flight.first_content(perf_counter())

@@ -152,13 +152,14 @@ class Service:
                 flight.place.leave()
             if watch.error is not None:
                 await watch.settle()
+            committed = exchange.committed  # an error that is all the answer commits too
             if error is not None:
                 await self._fail(flight, error)
             elif flight.beside is not None:
                 await self._shadow(flight, flight.beside)
             snapshot.release()
             # Steps 11 and 12: one record, which metrics, log and store all read.
-            partial = error is not None and exchange.committed and flight.status == 200
+            partial = error is not None and committed and flight.status == 200
             self._write(flight, dialect, error, partial=partial)
 
     async def read(self, codec: Codec, body: bytes) -> Request:
@@ -312,7 +313,7 @@ class Service:
             return
         status, body = error.status, codec.error(error, request_id)
         if isinstance(error, UpstreamStatus):
-            status, body = upstreams_own(error, body, alike=flight.alike)
+            status, body = upstreams_own(error, body, codec.dialect, alike=flight.alike)
         await exchange.answer(status, error_headers(error) + flight.headers(), body)
 
     def refuse(self, dialect: Dialect, caller: Caller, error: PointsmanError, started: float) -> None:

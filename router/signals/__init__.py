@@ -24,7 +24,7 @@ __all__ = ["Conversation", "code_share", "conversation", "extract", "input_token
 
 # Bytes of UTF-8 per token, over English prose, code, Chinese and Russian with today's large vocabularies: 3.5 to
 # 4.5. A context window is filtered by this estimate, so `plan` leaves the last word to the upstream.
-_BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN = 4
 _TOKENS_PER_TURN = 4  # role markers of a chat template
 _TOKENS_PER_IMAGE = 1000  # between a small tile (85) and a large photograph (1,600)
 _TOKENS_PER_TOOL = 1000  # ceiling: Claude Code's catalogue is about 600 a tool
@@ -59,7 +59,7 @@ def extract(
         newest_turn = turns[at] if at >= 0 else None
         tool_loop = at >= 0 and not spoken[at]
         if len(turns) > 1 and (used := _newest_tool_use(spoken, at, tool_loop)):
-            growth = sum([facts[i].size for i in used]) // _BYTES_PER_TOKEN
+            growth = sum([facts[i].size for i in used]) // BYTES_PER_TOKEN
             calls = tuple([call for i in used if (made := turns[i].tool_calls) for call in made])
             errors = sum([_failed(turns[i], facts[i]) for i in used if turns[i].tool_results])
         images = sum([turn.images for turn in turns])
@@ -124,9 +124,9 @@ def _tokens(request: Request, bytes_: int, images: int) -> int:
     Base64 in the body (images, audio, files) would swamp an estimate from the body's length, so the texts are
     counted (`bytes_`), and what the body holds beside them only up to what tools and a schema can plausibly take.
     """
-    tokens = bytes_ // _BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
+    tokens = bytes_ // BYTES_PER_TOKEN + _TOKENS_PER_TURN * len(request.turns) + _TOKENS_PER_IMAGE * images
     if request.tools or request.wants_json:
-        rest = (len(request.body) - bytes_) // _BYTES_PER_TOKEN
+        rest = (len(request.body) - bytes_) // BYTES_PER_TOKEN
         tokens += max(0, min(rest, _TOKENS_PER_TOOL * request.tools + _TOKENS_OF_SCHEMA * request.wants_json))
     return tokens
 

@@ -242,7 +242,7 @@ class ChatCodec:
         return [_turn(message) for message in _MESSAGES.decode(array)]
 
     def meter(self, request: Request, *, asked_usage: bool = False) -> ChatMeter:
-        return ChatMeter(withhold=asked_usage and not request.include_usage)
+        return ChatMeter(withhold=asked_usage and not request.include_usage, tell=request.include_usage)
 
     def usage(self, answer: bytes) -> Usage | None:
         return chat_meter.usage_of(answer)

@@ -11,6 +11,7 @@ from router.errors import BadAnswer, PointsmanError
 from router.types import Usage
 from router.wire import chat_meter, faults, sse
 from router.wire.blocks import Block, Blocks, Step
+from router.wire.chat_chunks import Calls, argued
 from router.wire.echo import Echo, known
 from router.wire.loose import count, is_array, is_object, mapping, objects, text
 from router.wire.parts import Delta, Finish, Piece, Reason, Start, StreamError, ToolDelta
@@ -69,8 +70,7 @@ class Reader:
         self.finished = False
         self.ended = False
         self._started = False
-        self._calls: dict[int, _Call] = {}  # by the chunk's index, the newest
-        self._made = 0
+        self._calls = Calls()
 
     def read(self, name: str, data: bytes) -> list[Piece]:
         """The pieces of one event. Raises `BadAnswer` where it is not JSON."""
@@ -132,42 +132,11 @@ class Reader:
         return out
 
     def _call(self, call: dict[str, Any], at: int) -> ToolDelta:
-        """One call's delta. Some servers number every parallel call 0, or none: another id then means another call, and
-        so does a name after arguments that were whole, where they give no ids either (T01)."""
         custom = mapping(call.get("custom"))
         inner = custom or mapping(call.get("function"))
-        given, call_id = count(call.get("index")), text(call.get("id"))
-        index = at if given is None else given
-        name, arguments = text(inner.get("name")), inner.get("input" if custom else "arguments")
-        said = encode(arguments).decode() if is_object(arguments) else text(arguments)
-        known = self._calls.get(index)
-        if known is None or (name and known.is_another(call_id, said)):
-            known = self._calls[index] = _Call(index=self._made)
-            self._made += 1
-        known.id = known.id or call_id
-        known.said.append(said)
-        return ToolDelta(index=known.index, id=call_id, name=name, arguments=said, custom=bool(custom))
-
-
-class _Call(Struct):
-    """A call as far as it has been told; `index` is ours."""
-
-    index: int
-    id: str = ""
-    said: list[str] = []
-
-    def is_another(self, call_id: str, arguments: str) -> bool:
-        """Whether a delta with a name begins another call."""
-        if call_id and self.id:
-            return call_id != self.id
-        return bool(arguments) and _is_whole("".join(self.said))
-
-
-def _is_whole(arguments: str) -> bool:
-    try:
-        return is_object(decode(arguments))
-    except (DecodeError, RecursionError):
-        return False
+        name, said = text(inner.get("name")), argued(inner.get("input" if custom else "arguments"))
+        index = self._calls.number(0, call, at, name, said)
+        return ToolDelta(index=index, id=text(call.get("id")), name=name, arguments=said, custom=bool(custom))
 
 
 def thought_in(parts: list[dict[str, Any]]) -> str:

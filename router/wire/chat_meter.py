@@ -14,6 +14,7 @@ from msgspec.json import Decoder, encode
 from router.errors import BadAnswer, PointsmanError
 from router.types import Usage
 from router.wire import faults, sse
+from router.wire.chat_chunks import MORE, NO_CALLS, NOTHING, Calls, apart, argue, rewritten, with_arguments
 from router.wire.loose import count, is_object, mapping
 from router.wire.stream import PassMeter, Verdict
 
@@ -33,6 +34,7 @@ class Delta(Struct, gc=False):
 
 
 class Choice(Struct, gc=False):
+    index: Any = None
     delta: Delta | None = None
     text: Any = None  # legacy completions
     finish_reason: Any = None
@@ -59,6 +61,8 @@ class OutputDetails(Struct, gc=False):
 class Counted(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek's
+    cached_tokens: int | None = None  # Moonshot's
     prompt_tokens_details: InputDetails | None = None
     completion_tokens_details: OutputDetails | None = None
 
@@ -89,10 +93,11 @@ def read_usage(usage: Any) -> Usage | None:
     if not is_object(usage):
         return None
     read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    cached = count(mapping(read).get("cached_tokens")) if read else None
     return Usage(
         input=count(usage.get("prompt_tokens")) or 0,
         output=count(usage.get("completion_tokens")) or 0,
-        cached=count(mapping(read).get("cached_tokens")) or 0 if read else 0,
+        cached=cached or count(usage.get("prompt_cache_hit_tokens")) or count(usage.get("cached_tokens")) or 0,
         reasoning=count(mapping(written).get("reasoning_tokens")) or 0 if written else 0,
     )
 
@@ -107,7 +112,7 @@ def usage_of(answer: bytes) -> Usage | None:
         return Usage(
             input=max(0, usage.prompt_tokens or 0),
             output=max(0, usage.completion_tokens or 0),
-            cached=max(0, read.cached_tokens or 0) if read is not None else 0,
+            cached=max(0, (read and read.cached_tokens) or usage.prompt_cache_hit_tokens or usage.cached_tokens or 0),
             reasoning=max(0, written.reasoning_tokens or 0) if written is not None else 0,
         )
     except (ValidationError, DecodeError, RecursionError):
@@ -143,14 +148,16 @@ def has_delta(choice: Choice) -> bool:
     return choice.delta is not None or choice.text is not None
 
 
+# Begins a tool call, of which there is one a call; what a delta holds by chance only costs a parse.
+CALL = b'"name"'
 # Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
 REASONS = ("tool_calls", "function_call", "length", "content_filter")
 _REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
 
 
-def ask_for_tools(answer: bytes) -> bytes:
+def ask_for_tools(answer: bytes, reason: str = "tool_calls") -> bytes:
     """The answer or chunk with the finish reason that makes a client run the tools; all else as it came."""
-    return _REASON.sub(rb'\1"tool_calls"', answer)
+    return _REASON.sub(rb'\1"%b"' % reason.encode(), answer)
 
 
 def _ending(data: bytes) -> bytes:
@@ -177,7 +184,7 @@ class ChatMeter(PassMeter):
     and the line ends tells that a run is only deltas, in less time than looking for all signs takes.
     """
 
-    __slots__ = ("_calls", "_ending", "_finished", "_withhold")
+    __slots__ = ("_calls", "_ending", "_finished", "_owed", "_tell", "_withhold")
 
     delta: ClassVar[bytes] = b'"delta"'
     # Words that a delta may hold by chance only cost a parse.
@@ -188,14 +195,16 @@ class ChatMeter(PassMeter):
         b"prompt_tokens",
         b'"finish_reason":"',
         b'"finish_reason": "',
+        CALL,
     )
 
-    def __init__(self, *, withhold: bool = False) -> None:
+    def __init__(self, *, withhold: bool = False, tell: bool = False) -> None:
         super().__init__()
-        self.rare = (*self.signs, b'"arguments"')  # the latter until the first tool call was seen
-        self._calls = False
+        self._calls = NO_CALLS
         self._ending = b""  # how a delta ends here; empty = not known, or not always so
         self._withhold = withhold
+        self._tell = tell  # the client asked for usage
+        self._owed = b""  # usage that came with a finish reason, to be told by itself (S12)
         self._finished = False
 
     def feed(self, data: bytes) -> bytes:
@@ -206,7 +215,7 @@ class ChatMeter(PassMeter):
             and data.count(b"\n") == 2
             and data.find(b"\r") < 0
             and not (self.parsing or self.done or self._splitter.held)
-            and (self._calls or data.find(b'"arguments"') < 0)
+            and data.find(CALL) < 0
         ):
             self.deltas += 1
             return data
@@ -221,14 +230,15 @@ class ChatMeter(PassMeter):
         if run.count(b"\n", at, end) != 2 * count:
             self._ending = b""
             return super()._pass(run, at)
-        if not self._calls and run.find(b'"arguments"', at, end) >= 0:
+        if run.find(CALL, at, end) >= 0:
             return super()._pass(run, at)
         self.deltas += count
         return end
 
     def _see(self, name: str, data: bytes) -> Verdict | bytes:
         if data.strip() == b"[DONE]":
-            return "end"
+            self.done = True
+            return self._owed + DONE if self._owed else "end"
         try:
             chunk = _CHUNK.decode(data)
         except (DecodeError, RecursionError):
@@ -241,30 +251,61 @@ class ChatMeter(PassMeter):
             return "fail"
         if chunk.usage is not None:
             self.usage = read_usage(chunk.usage) or self.usage
-            if self._withhold and not chunk.choices:
-                return "drop"
+            if not chunk.choices:
+                self._owed = b""
+                if self._withhold:
+                    return "drop"
         choices = chunk.choices or []
-        if not self._calls and any(choice.delta is not None and choice.delta.tool_calls for choice in choices):
-            self._calls, self.rare = True, self.signs
+        mended = self._mend(choices)
         for choice in choices:
             if has_content(choice) or (self.content and not choice.finish_reason and has_delta(choice)):
                 if not self.content and len(choices) == 1 and chunk.usage is None:  # else each says what it has cost
                     self._ending = _ending(data)
                 self.content = True
-                self.parsing = self._finished
+                self.parsing = self._finished or self._calls.renumbered
                 self.deltas += 1
         reasons = [choice.finish_reason for choice in choices if choice.finish_reason]
         if reasons:
             self._finished = self.parsing = True  # the few events that follow are all read
-        if self._calls and len(choices) == 1 and reasons and reasons[0] not in REASONS:
-            return sse.event(ask_for_tools(data), name)
-        return "pass"
+        wrong = self._wrong(choices) if reasons and self._calls.asks else {}
+        said = data
+        if mended == MORE or (wrong and len(choices) > 1):
+            said = rewritten(data, [choice.delta and choice.delta.tool_calls for choice in choices], wrong)
+        elif mended or wrong:
+            said = with_arguments(data) if mended else data.replace(b"\n", b" ")
+            said = ask_for_tools(said, wrong[0]) if wrong else said
+        if reasons and chunk.usage is not None and (self._tell or self._withhold):
+            said, usage = apart(said)
+            self._owed = sse.event(usage, name) if self._tell and usage is not said else b""
+        return "pass" if said is data else sse.event(said, name)
+
+    def _mend(self, choices: list[Choice]) -> int:
+        """Mends the tool calls of a chunk, in place, and says what there was to mend."""
+        mended = NOTHING
+        for choice in choices:
+            delta = choice.delta
+            if delta is not None and (delta.tool_calls or delta.function_call):
+                if self._calls is NO_CALLS:
+                    self._calls = Calls()
+                number, old = count(choice.index) or 0, bool(delta.function_call)
+                mended = max(mended, self._calls.mend(number, delta.tool_calls, old=old))
+        return mended
+
+    def _wrong(self, choices: list[Choice]) -> dict[int, str]:
+        """The finish reasons that should be others, by place."""
+        asks = self._calls.asks
+        numbers = [count(choice.index) or 0 for choice in choices]
+        return {
+            at: asks[numbers[at]]
+            for at, choice in enumerate(choices)
+            if choice.finish_reason and choice.finish_reason not in REASONS and numbers[at] in asks
+        }
 
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
         return sse.event(error_body(error, request_id))
 
     def _finish(self) -> bytes:
-        return DONE if self._finished else super()._finish()
+        return self._owed + DONE if self._finished else super()._finish()
 
 
 def error_body(error: PointsmanError, request_id: str) -> bytes:
@@ -291,7 +332,12 @@ def mended(answer: bytes) -> bytes:
         return answer
     try:
         choices = _WHOLE.decode(answer).choices
+        called = [choice.message.tool_calls for choice in choices]
+        wrong = {
+            at: "tool_calls" for at, calls in enumerate(called) if calls and choices[at].finish_reason not in REASONS
+        }
+        if any(map(argue, called)) or (wrong and (len(choices) > 1 or not choices[0].finish_reason)):
+            return rewritten(answer, called, wrong, said="message")
     except (DecodeError, RecursionError):
         return answer
-    wrong = len(choices) == 1 and choices[0].message.tool_calls and choices[0].finish_reason not in REASONS
-    return ask_for_tools(answer) if wrong else answer
+    return ask_for_tools(answer, wrong[0]) if wrong else answer

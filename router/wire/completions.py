@@ -59,7 +59,7 @@ class CompletionsCodec:
         )
 
     def meter(self, request: Request, *, asked_usage: bool = False) -> CompletionsMeter:
-        return CompletionsMeter(withhold=asked_usage and not request.include_usage)
+        return CompletionsMeter(withhold=asked_usage and not request.include_usage, tell=request.include_usage)
 
     def usage(self, answer: bytes) -> Usage | None:
         return chat_meter.usage_of(answer)

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from router.errors import BadAnswer, ContextTooLong, PointsmanError, UpstreamError, UpstreamStatus
 from router.overflow import is_overflow, overflows
-from router.wire.loose import is_object, mapping, text
+from router.wire import sse
+from router.wire.loose import is_array, is_object, mapping, text
 
 _RATE = re.compile(r"rate.?limit|too many requests|quota|resource.?exhausted|throttl", re.IGNORECASE)
 _BUSY = re.compile(r"overloaded|unavailable|capacity|try again later", re.IGNORECASE)
@@ -68,11 +69,27 @@ def read(body: bytes, status: int = 0) -> Fault | None:
 
     Without `status`, the status is guessed from the code, the type and the wording.
     """
+    return read_object(_read(body), status)
+
+
+def _read(body: bytes) -> Any:
+    """The value in a body: of an event where one was sent, of a list where one stands in it alone (Gemini's)."""
+    if body.lstrip().startswith((b"data:", b"event:")):
+        body = next((data for event in sse.split(body) if (data := sse.fields(event)[1])), b"")
     try:
         found: Any = decode(body)
     except (DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return read_object(found, status)
+    return found[0] if is_array(found) and len(found) == 1 else found
+
+
+def shaped(body: bytes, *, anthropic: bool) -> bool:
+    """Whether an error has the shape that OpenAI's clients read, or Anthropic's: servers answer in others too."""
+    try:
+        found: Any = decode(body)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return is_object(mapping(found).get("error")) and (not anthropic or found.get("type") == "error")
 
 
 def read_object(found: Any, status: int = 0, *, flat: bool = False) -> Fault | None:
@@ -128,8 +145,5 @@ def lacking(answer: bytes, part: str) -> UpstreamError:
 
 def raised(body: bytes) -> UpstreamStatus:
     """The exception for an error that came inside a stream, with the status that it says or that we guess."""
-    try:
-        fault = read_object(decode(body), flat=True)
-    except (DecodeError, RecursionError):
-        fault = None
+    fault = read_object(_read(body), flat=True)
     return UpstreamStatus(fault.status if fault else 502, {}, body, retry_after_s=None)

@@ -172,19 +172,21 @@ class Answer(Struct, gc=False):
 
 class Whole(Struct, gc=False):
     content: list[Block]
-    stop_reason: Any = None
+    stop_reason: Raw = Raw()
 
 
 _ANSWER = Decoder(Answer)
 _WHOLE = Decoder(Whole)
 
 
-_REASON = re.compile(rb'("stop_reason"\s*:\s*)"end_turn"')
+# What servers say of an answer with tool calls that shall be run, which the API calls "tool_use" (S15).
+_MERELY = ("end_turn", "stop", "completed", "tool_calls", "function_call")
+_REASON = re.compile(rb'("stop_reason"\s*:\s*)"(?:%b)"' % "|".join(_MERELY).encode())
 
 
-def ask_for_tools(answer: bytes) -> bytes:
-    """The answer or event with the stop reason that makes a client run the tools (S15); all else as it came."""
-    return _REASON.sub(rb'\1"tool_use"', answer)
+def ask_for_tools(event: bytes) -> bytes:
+    """The event with the stop reason that makes a client run the tools; all else as it came."""
+    return _REASON.sub(rb'\1"tool_use"', event.replace(b"\n", b" "))
 
 
 class MessagesMeter(PassMeter):
@@ -219,7 +221,7 @@ class MessagesMeter(PassMeter):
             holder = mapping(event.get("message")) if kind == "message_start" else event
             self._counts |= {k: v for k, v in mapping(holder.get("usage")).items() if v is not None}
             self.usage = read_usage(self._counts)
-            if self._calls and mapping(event.get("delta")).get("stop_reason") == "end_turn":
+            if self._calls and mapping(event.get("delta")).get("stop_reason") in _MERELY:
                 return sse.event(ask_for_tools(data), name)
         elif kind == "content_block_delta" and (self.content or _grows(mapping(event.get("delta")))):
             self.content = True
@@ -311,8 +313,12 @@ class MessagesCodec:
             whole = _WHOLE.decode(answer)
         except (DecodeError, RecursionError):
             return answer
-        wrong = whole.stop_reason == "end_turn" and any(block.type == "tool_use" for block in whole.content)
-        return ask_for_tools(answer) if wrong else answer
+        reason = whole.stop_reason  # whose like may stand in a call's input too
+        if bytes(reason)[1:-1].decode("latin-1") not in _MERELY or all(
+            block.type != "tool_use" for block in whole.content
+        ):
+            return answer
+        return wire_body.replace(answer, [(wire_body.locate(answer, reason), b'"tool_use"')])
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:
         return error_body(error, request_id)

@@ -19,6 +19,7 @@ from router.wire import chat_meter, faults, sse
 from router.wire.faults import Fault
 from router.wire.loose import count, is_object, mapping, text
 from router.wire.pieces import elements
+from router.wire.responses_ids import Ids
 from router.wire.seen import SEEN, Seen, Span
 from router.wire.stream import PassMeter, Verdict
 
@@ -179,7 +180,7 @@ _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 class ResponsesMeter(PassMeter):
     """Responses; the terminal event carries the whole answer and its usage."""
 
-    __slots__ = ("_last", "_model", "answer_id")
+    __slots__ = ("_ids", "_last", "_model", "answer_id")
 
     signs: ClassVar[tuple[bytes, ...]] = (
         b"\r",
@@ -193,6 +194,7 @@ class ResponsesMeter(PassMeter):
     def __init__(self) -> None:
         super().__init__()
         self.answer_id = ""  # what a later request names as previous_response_id
+        self._ids = Ids()
         self._model = ""
         self._last = b""
 
@@ -221,16 +223,20 @@ class ResponsesMeter(PassMeter):
             return "fail"
         if kind == "response.created":
             self.answer_id, self._model = text(response.get("id")), text(response.get("model"))
+        mended: Verdict | bytes = "pass"
+        if (self._ids.wrong or not self.content) and self._ids.mend(event):  # past the content not every event is read
+            mended = sse.event(encode(event), kind)
         if kind in ("response.completed", "response.incomplete"):
             self.usage = read_usage(response.get("usage"))
-            return "end"
+            self.done = True
+            return mended
         if kind.endswith(".delta") and (self.content or event.get("delta")):
             self.content = True
-            self.parsing = False
+            self.parsing = self._ids.wrong
             self.deltas += 1
         elif kind == "response.output_item.done" and mapping(event.get("item")).get("type") != "reasoning":
             self.content = True
-        return "pass"
+        return mended
 
 
 _CODES = {429: "rate_limit_exceeded"}

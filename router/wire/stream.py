@@ -21,7 +21,7 @@ Verdict = Literal["pass", "drop", "fail", "end"]
 class PassMeter:
     """`router.seams.Meter` for equal dialects on both sides. Subclasses say `_see` and `signs`."""
 
-    __slots__ = ("_splitter", "content", "deltas", "done", "failed", "parsing", "rare", "usage")
+    __slots__ = ("_splitter", "content", "deltas", "done", "failed", "parsing", "usage")
 
     signs: ClassVar[tuple[bytes, ...]] = ()  # a run without any of these, and with LF line ends, is only deltas
     delta: ClassVar[bytes]  # stands once in every delta; `_see` counts alike, so after the first also empty ones
@@ -33,7 +33,6 @@ class PassMeter:
         self.parsing = True  # until the first content, and again where a dialect's end is near
         self.deltas = 0
         self.usage: Usage | None = None
-        self.rare = self.signs
         self.failed: PointsmanError | None = None
 
     def feed(self, data: bytes) -> bytes:
@@ -82,6 +81,7 @@ class PassMeter:
                 kept.append(event)
             if verdict == "end":
                 self.done = True
+            if self.done:
                 break
         return b"".join(kept)
 
@@ -108,7 +108,7 @@ class PassMeter:
     def _sign(self, run: bytes, at: int) -> int:
         """Where the first of the strings stands that ask for a closer look; -1 where none does."""
         first = -1
-        for sign in self.rare:  # `sign in run` would cost more: it begins by making an error of no use
+        for sign in self.signs:  # `sign in run` would cost more: it begins by making an error of no use
             found = run.find(sign, at, first) if first >= 0 else run.find(sign, at)
             if found >= 0:
                 first = found

@@ -42,6 +42,7 @@ async def test_L16_an_upstreams_stream_stays_open_until_its_last_byte_and_is_clo
         for _ in range(2):
             reply = await post(rig, dialect, body_of(dialect, stream=True))
             mended = whole.replace(b'"finish_reason": "stop"', b'"finish_reason": "tool_calls"')
+            mended = mended.replace(b'"arguments": null', b'"arguments": ""')
             assert reply.content == mended, "the body is whole"
         async with asyncio.timeout(20):
             while up.in_flight:

@@ -34,9 +34,8 @@ async def test_R06_every_dialect_is_answered_by_an_upstream_of_every_other(
         if client == upstream:
             wants_tools = str(ANSWERS["chat"]).replace("'stop'", "'tool_calls'") if client == "chat" else None
             assert str(whole.json()) == (wants_tools or str(ANSWERS[client]))
-            assert stream.content == STREAMS[client].replace(
-                b'"finish_reason": "stop"', b'"finish_reason": "tool_calls"'
-            )
+            came = STREAMS[client].replace(b'"finish_reason": "stop"', b'"finish_reason": "tool_calls"')
+            assert stream.content == came.replace(b'"arguments": null', b'"arguments": ""')
         else:
             check_answer(client, whole.json())
             assert content(client, whole.json()) == EXPECTED

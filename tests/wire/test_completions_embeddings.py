@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from router.errors import BadRequest, RateLimited
+from router.errors import BadRequest, RateLimited, UpstreamStatus
 from router.types import Turn, Usage
 from router.wire import CODECS
 from router.wire import body as wire_body
@@ -61,3 +61,11 @@ def test_errors_have_openais_shape() -> None:
 def test_neither_is_translated() -> None:
     with pytest.raises(BadRequest):
         translate(EMBEDDINGS.decode(b'{"input":"x","model":"e"}'), "chat", "m")
+
+
+def test_S08_an_error_that_comes_with_status_200_is_an_error() -> None:
+    error = b'{"error":{"message":"maximum context length is 10 tokens","code":"context_length_exceeded"}}'
+    for codec in (COMPLETIONS, EMBEDDINGS):
+        with pytest.raises(UpstreamStatus) as caught:
+            codec.mended(error)
+        assert caught.value.status == 400

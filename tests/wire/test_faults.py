@@ -97,3 +97,25 @@ def test_without_a_body_only_the_gateways_own_words_are_told() -> None:
 def test_types_follow_the_status(code: int, openai: str, anthropic: str) -> None:
     told = faults.Fault(message="m", status=code)
     assert (told.openai_type, told.anthropic_type) == (openai, anthropic)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"error": {"message": "slow down", "code": 429}}]',
+        b'data: {"error": {"message": "slow down", "code": 429}}\n\n',
+        b'event: error\ndata: {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}\n\n',
+    ],
+)
+def test_an_error_in_a_list_or_an_event_is_read(body: bytes) -> None:
+    assert faults.of(status(429, body)).message == "slow down"
+    assert faults.raised(body).status == 429
+
+
+def test_what_has_another_apis_shape_is_told_apart() -> None:
+    openai, anthropic = b'{"error": {"message": "m"}}', b'{"type": "error", "error": {"type": "t", "message": "m"}}'
+    assert faults.shaped(openai, anthropic=False)
+    assert faults.shaped(anthropic, anthropic=True)
+    assert not faults.shaped(openai, anthropic=True)
+    for other in (b'{"detail": "m"}', b'{"error": "m"}', b"[]", b"<html>", b""):
+        assert not faults.shaped(other, anthropic=False)

@@ -177,3 +177,16 @@ def test_S08_an_error_that_comes_with_status_200_is_an_error() -> None:
     with pytest.raises(UpstreamStatus) as caught:
         CODEC.mended(b'{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}')
     assert caught.value.status == 429
+
+
+@pytest.mark.parametrize("reason", ["stop", "completed", "tool_calls"])
+def test_S15_so_do_calls_after_a_reason_of_other_apis(reason: str) -> None:
+    wrong = STREAMS["messages"].replace(b'"stop_reason": "tool_use"', b'"stop_reason": "%b"' % reason.encode())
+    assert meter().feed(wrong) == STREAMS["messages"]
+
+
+def test_S15_a_calls_own_input_is_left_alone() -> None:
+    call = b'{"content":[{"type":"tool_use","input":{"stop_reason":"end_turn"}}],"stop_reason":"%b"}'
+    assert CODEC.mended(call % b"end_turn") == call % b"tool_use"
+    for reason in (b"max_tokens", b"tool_use", b"stop_sequence"):
+        assert CODEC.mended(call % reason) == call % reason

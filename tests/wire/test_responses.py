@@ -168,3 +168,36 @@ def test_S08_an_error_that_comes_with_status_200_is_an_error() -> None:
     with pytest.raises(UpstreamStatus) as caught:
         CODEC.mended(b'{"error":{"message":"slow","code":"rate_limit_exceeded"}}')
     assert caught.value.status == 429
+
+
+# --- ids -------------------------------------------------------------------------------------------------
+
+
+def rotating() -> bytes:
+    """A stream whose server makes a new id for each event."""
+    made = iter(range(100))
+
+    def item(status: str, *content: Any) -> dict[str, Any]:
+        return {"type": "message", "id": f"m{next(made)}", "role": "assistant", "status": status, "content": content}
+
+    part = {"type": "output_text", "text": "ab", "annotations": []}
+    place = {"output_index": 0, "content_index": 0}
+    response = {"id": "resp_1", "object": "response", "model": "m", "status": "in_progress", "output": []}
+    out = event("response.created", response=response)
+    out += event("response.output_item.added", output_index=0, item=item("in_progress"))
+    out += event("response.content_part.added", **place, item_id=f"m{next(made)}", part={**part, "text": ""})
+    for delta in "ab":
+        out += event("response.output_text.delta", **place, item_id=f"m{next(made)}", delta=delta)
+    out += event("response.output_text.done", **place, item_id=f"m{next(made)}", text="ab")
+    out += event("response.output_item.done", output_index=0, item=item("completed", part))
+    return out + event("response.completed", response={**response, "output": [item("completed", part)]})
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_R01_an_item_has_one_id_in_every_event_whatever_its_server_calls_it(end: bytes) -> None:
+    listening = meter()
+    found = [e for _, e in events(listening.feed(rotating().replace(b"\n", end)) + listening.close())]
+    ids = [e.get("item_id") or e["item"]["id"] for e in found if "output_index" in e]
+    assert ids == ["m0"] * 6
+    assert [item["id"] for item in found[-1]["response"]["output"]] == ["m0"]
+    assert (listening.done, listening.deltas) == (True, 2)
