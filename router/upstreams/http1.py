@@ -11,7 +11,6 @@ import asyncio
 import errno
 import os
 import ssl
-import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache, lru_cache
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 import httptools  # pyright: ignore[reportMissingTypeStubs]
 
 from router.errors import BadAnswer, ConnectFailed, NoRoom, TimedOut, Truncated, UpstreamError
+from router.upstreams.unpack import Unpacker, unpacker
 
 IDLE_S = 4.0  # uvicorn and vLLM close idle connections after 5 s; leave before them
 # A busy connection is replaced after so long at most: one to an address that the name no longer has may be answered for
@@ -35,7 +35,6 @@ ANSWER_LIMIT = 256 * 1024 * 1024  # decoded bytes of one answer; guards against 
 TOGETHER = 16 * 1024  # bytes of a body that are joined to their head; a longer copy costs more than a second buffer
 # What this process or machine has none left of. No deployment is at fault, and none is reached.
 _NO_ROOM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
-INFLATED = 256 * 1024  # decoded bytes handed on at once
 
 _buffer = bytearray(READ)  # filled and parsed without a break in between, so one serves every connection
 _view = memoryview(_buffer)
@@ -222,7 +221,7 @@ def _head_too_large() -> BadAnswer:
 
 
 class Http1Reply:
-    """`seams.Reply` over one connection; decodes gzip and deflate once if the upstream insists on them."""
+    """`seams.Reply` over one connection; decodes what the upstream insists on compressing."""
 
     def __init__(self, pool: Pool, connection: Connection) -> None:
         self._pool = pool
@@ -230,20 +229,19 @@ class Http1Reply:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         encoding = connection.headers.get("content-encoding")
-        self._inflate = None if encoding is None else _decoder(encoding)
+        self._packed = None if encoding is None else _unpacker(encoding)
         self._decoded = 0
-        self._packed = b""  # compressed bytes that are not decoded yet
 
     @property
     def ended(self) -> bool:
         connection = self._connection
-        if connection is None or self._inflate is not None:
+        if connection is None or self._packed is not None:
             return False
         return connection.complete and not connection.chunks and connection.failure is None
 
     def whole(self) -> bytes | None:
         connection = self._connection
-        if connection is None or not connection.complete or self._inflate is not None or connection.failure is not None:
+        if connection is None or not connection.complete or self._packed is not None or connection.failure is not None:
             return None
         return connection.take() if connection.chunks else None
 
@@ -251,35 +249,33 @@ class Http1Reply:
         connection = self._connection
         if connection is None:
             return b""
+        packed = self._packed
         while True:
-            if self._packed or connection.chunks:
-                if self._inflate is None:
+            if connection.chunks or (packed is not None and packed.pending):
+                if packed is None:
                     return connection.take()
-                data = self._decode(self._inflate, self._packed or connection.take())
-                if data:
+                if data := self._decode(packed, b"" if packed.pending else connection.take()):
                     return data
                 continue
             if connection.failure is not None:
                 raise connection.failure
             if connection.complete:
-                if self._inflate is not None and not self._inflate.eof:
+                if packed is not None and not packed.whole:
                     raise Truncated("the upstream's compressed answer ends early")
                 return b""
             await connection.wait()
 
     def pour(self, take: Callable[[bytes], bool]) -> Coroutine[Any, Any, None] | None:
         connection = self._connection
-        if connection is None or self._inflate is not None or connection.chunks or connection.complete:
+        if connection is None or self._packed is not None or connection.chunks or connection.complete:
             return None
         return connection.pour(take) if connection.failure is None else None
 
-    def _decode(self, inflate: zlib._Decompress, data: bytes) -> bytes:  # pyright: ignore[reportPrivateUsage]
-        """Some of `data` decoded; what is left of it waits in `_packed`."""
+    def _decode(self, packed: Unpacker, data: bytes) -> bytes:
         try:
-            out = inflate.decompress(data, INFLATED)
-        except zlib.error as error:
+            out = packed.unpack(data)
+        except ValueError as error:
             raise BadAnswer("the upstream's compressed answer cannot be decoded") from error
-        self._packed = inflate.unconsumed_tail
         self._decoded += len(out)
         if self._decoded > ANSWER_LIMIT:
             raise BadAnswer(f"the upstream's answer is larger than {ANSWER_LIMIT} bytes when decoded")
@@ -291,13 +287,13 @@ class Http1Reply:
             self._pool.give_back(connection)
 
 
-def _decoder(encoding: str) -> zlib._Decompress | None:  # pyright: ignore[reportPrivateUsage]
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return None
-    if encoding in ("gzip", "x-gzip", "deflate"):
-        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    raise BadAnswer(f"the upstream answered with content-encoding {encoding[:20]!r}, which was not asked for")
+def _unpacker(encoding: str) -> Unpacker | None:
+    try:
+        return unpacker(encoding)
+    except ValueError as error:
+        raise BadAnswer(
+            f"the upstream answered with content-encoding {str(error)!r}, which was not asked for"
+        ) from None
 
 
 class Pool:

@@ -17,11 +17,10 @@ from router.wire.loose import count, is_array, is_object, mapping, objects, text
 from router.wire.parts import Delta, Finish, Piece, Reason, Start, StreamError, ToolDelta
 
 _REASONS: dict[str, Reason] = {
-    "length": "length",
-    "max_tokens": "length",
     "tool_calls": "tools",
     "function_call": "tools",
-    "content_filter": "filter",
+    **dict.fromkeys(chat_meter.LIMITS, "length"),
+    **dict.fromkeys(chat_meter.FILTERS, "filter"),
 }  # whatever else servers say means that the model stopped
 _FINISH: dict[Reason, str] = {
     "stop": "stop",
@@ -108,7 +107,7 @@ class Reader:
             out += self._delta(delta, tuple(logprobs) if is_array(logprobs) else ())
             if reason := choice.get("finish_reason"):
                 self.finished = True
-                out.append(Finish(reason=_REASONS.get(text(reason), "stop")))
+                out.append(Finish(reason=_REASONS.get(text(reason).lower(), "stop")))
         if (usage := chat_meter.read_usage(chunk.get("usage"))) is not None:
             out.append(usage)
         return out

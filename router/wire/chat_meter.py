@@ -151,7 +151,15 @@ def has_delta(choice: Choice) -> bool:
 # Begins a tool call, of which there is one a call; what a delta holds by chance only costs a parse.
 CALL = b'"name"'
 # Reasons that stay as they are when an answer holds tool calls; any other means that the tools shall be run (S15).
-REASONS = ("tool_calls", "function_call", "length", "content_filter")
+LIMITS = ("length", "max_tokens", "model_length", "max_output_tokens")  # as servers say it, in whichever case
+FILTERS = ("content_filter", "content_filtered", "safety", "prohibited_content", "blocklist", "recitation", "refusal")
+REASONS = frozenset(("tool_calls", "function_call", *LIMITS, *FILTERS))
+
+
+def stays(reason: Any) -> bool:
+    return isinstance(reason, str) and reason.lower() in REASONS
+
+
 _REASON = re.compile(rb'("finish_reason"\s*:\s*)"[^"]*"')
 
 
@@ -298,7 +306,7 @@ class ChatMeter(PassMeter):
         return {
             at: asks[numbers[at]]
             for at, choice in enumerate(choices)
-            if choice.finish_reason and choice.finish_reason not in REASONS and numbers[at] in asks
+            if choice.finish_reason and not stays(choice.finish_reason) and numbers[at] in asks
         }
 
     def fail(self, error: PointsmanError, request_id: str) -> bytes:
@@ -333,9 +341,7 @@ def mended(answer: bytes) -> bytes:
     try:
         choices = _WHOLE.decode(answer).choices
         called = [choice.message.tool_calls for choice in choices]
-        wrong = {
-            at: "tool_calls" for at, calls in enumerate(called) if calls and choices[at].finish_reason not in REASONS
-        }
+        wrong = {at: "tool_calls" for at, calls in enumerate(called) if calls and not stays(choices[at].finish_reason)}
         if any(map(argue, called)) or (wrong and (len(choices) > 1 or not choices[0].finish_reason)):
             return rewritten(answer, called, wrong, said="message")
     except (DecodeError, RecursionError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from router.errors import BadRequest
 from router.types import Dialect
 from router.wire import chat_answer, schema
@@ -22,6 +24,7 @@ from router.wire.loose import (
 )
 from router.wire.parts import (
     Audio,
+    Cached,
     Choice,
     Conversation,
     File,
@@ -72,12 +75,13 @@ def _message(message: dict[str, Any], where: str, said: Conversation, target: Di
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
         raise refusal("a message with this role", f"{where}.role", target)
     said.drop_rest("messages", message, "role", "content", "refusal", "tool_calls", "function_call", "tool_call_id",
-                   "reasoning_content", "reasoning", "audio", *(["name"] if role == "function" else []))  # fmt: skip
+                   "reasoning_content", "reasoning", "audio", "cache_control",
+                   *(["name"] if role == "function" else []))  # fmt: skip
     parts = _content(message.get("content"), f"{where}.content", said, target)
     if role in ("tool", "function"):
         kept = returned(parts, f"{where}.content", target)
         call = text(message.get("tool_call_id")) or f"call_{text(message.get('name'))}"
-        return Message(role="user", parts=(ToolOutput(id=call, parts=kept),))
+        return Message(role="user", parts=(ToolOutput(id=call, parts=kept, cache=message.get("cache_control")),))
     if role == "assistant":
         if message.get("audio"):
             raise refusal("an earlier audio answer", f"{where}.audio", target)
@@ -89,6 +93,8 @@ def _message(message: dict[str, Any], where: str, said: Conversation, target: Di
             *([Refusal(text=said_no)] if said_no else []),
             *_calls(message, said),
         ]
+    if (cache := message.get("cache_control")) is not None and parts and isinstance(parts[-1], Cached):
+        parts[-1] = replace(parts[-1], cache=cache)  # on the message, as litellm has it
     return Message(role=role, parts=saying(role, parts, f"{where}.content", target))
 
 
@@ -186,8 +192,12 @@ def _tools(body: dict[str, Any], said: Conversation, target: Dialect) -> None:
     choice = body.get("tool_choice", body.get("function_call"))
     if choice in ("auto", "none", "required"):
         said.choice = Choice(mode=choice)
+    elif choice == "any":  # Mistral's word
+        said.choice = Choice(mode="required")
     elif is_object(choice):
         _choose(choice, said, target)
+    elif choice is not None:
+        raise refusal("this choice", "tool_choice", target)
 
 
 def _tool(inner: dict[str, Any], *, custom: bool, cache: Any) -> Tool:

@@ -77,7 +77,10 @@ def read(body: dict[str, Any], target: Dialect) -> Conversation:
             raise refusal("a message with this role", f"{where}.role", target)
         said.drop_rest("messages", message, "role", "content")
         parts = _content(message.get("content"), f"{where}.content", said, target)
-        said.messages.append(Message(role=role, parts=saying(role, parts, f"{where}.content", target)))
+        message = Message(role=role, parts=saying(role, parts, f"{where}.content", target))
+        if said.messages and _is_one(said.messages[-1], message):
+            message = Message(role=role, parts=(*said.messages.pop().parts, *message.parts))
+        said.messages.append(message)
     stop = body.get("stop_sequences")
     said.stop = [s for s in stop if isinstance(s, str)] if is_array(stop) else []
     metadata = mapping(body.get("metadata"))
@@ -90,6 +93,14 @@ def read(body: dict[str, Any], target: Dialect) -> Conversation:
     _output(body, said)
     _tools(body, said, target)
     return said
+
+
+def _is_one(before: Message, message: Message) -> bool:
+    """Whether two messages are one in the other dialects: this API takes neighbours of one role for one, so the calls
+    of a turn and what they returned may stand in several (T05)."""
+    if before.role != message.role or message.role == "system":
+        return False
+    return message.role == "assistant" or any(isinstance(part, ToolOutput) for part in message.parts)
 
 
 def _content(content: Any, where: str, said: Conversation, target: Dialect) -> list[Part]:

@@ -102,6 +102,7 @@ class ToolOutput(Struct, frozen=True, kw_only=True):
     cache: Any = None
 
 
+Cached = Text | Image | File | ToolUse | ToolOutput  # those that Anthropic's cache_control may stand on
 Part = Text | Image | File | Audio | Refusal | Thinking | ToolUse | ToolOutput
 
 

@@ -174,6 +174,7 @@ def answer_id(answer: bytes) -> str:
         return ""
 
 
+_WITH_IDS = ("response.output_item.added", "response.completed", "response.incomplete")
 _NUMBER = re.compile(rb'"sequence_number"\s*:\s*(\d+)')
 
 
@@ -188,6 +189,7 @@ class ResponsesMeter(PassMeter):
         b"response.incomplete",
         b"error",
         b"response.failed",
+        b"output_item.added",
     )
     delta: ClassVar[bytes] = b'.delta"'
 
@@ -224,7 +226,8 @@ class ResponsesMeter(PassMeter):
         if kind == "response.created":
             self.answer_id, self._model = text(response.get("id")), text(response.get("model"))
         mended: Verdict | bytes = "pass"
-        if (self._ids.wrong or not self.content) and self._ids.mend(event):  # past the content not every event is read
+        # Past the first content only some events are read, of which these are in every stream.
+        if (self._ids.wrong or not self.content or kind in _WITH_IDS) and self._ids.mend(event):
             mended = sse.event(encode(event), kind)
         if kind in ("response.completed", "response.incomplete"):
             self.usage = read_usage(response.get("usage"))

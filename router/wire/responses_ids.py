@@ -25,7 +25,7 @@ class Ids:
             item = mapping(event.get("item"))
             mended = self._one(at, item, "id") or self._one(at, event, "item_id")
             self.wrong = self.wrong or mended
-        elif self.wrong and len(items := objects(mapping(event.get("response")).get("output"))) == len(self._ids):
+        elif len(items := objects(mapping(event.get("response")).get("output"))) == len(self._ids):
             for at, item in enumerate(items):
                 mended = self._one(at, item, "id") or mended
         return mended

@@ -274,6 +274,8 @@ def _choose(choice: Any, said: Conversation, target: Dialect) -> None:
             said.choice = Choice(mode="named", name=text(choice["name"]), namespace=text(choice.get("namespace")))
         else:
             raise refusal("this choice", "tool_choice", target)
+    elif choice is not None:
+        raise refusal("this choice", "tool_choice", target)
 
 
 # --- writing ---------------------------------------------------------------------------------------------

@@ -125,9 +125,9 @@ def fits(value: Any, schema: Any, root: dict[str, Any]) -> bool:
     kinds = schema.get("type")
     if kinds is not None and not any(_is(value, kind) for kind in (kinds if is_array(kinds) else [kinds])):
         return False
-    if is_array(schema.get("enum")) and value not in schema["enum"]:
+    if is_array(schema.get("enum")) and not any(_equal(value, one) for one in schema["enum"]):
         return False
-    if "const" in schema and value != schema["const"]:
+    if "const" in schema and not _equal(value, schema["const"]):
         return False
     if not all(fits(value, part, root) for part in _list(schema, "allOf")):
         return False
@@ -139,6 +139,15 @@ def fits(value: Any, schema: Any, root: dict[str, Any]) -> bool:
     if is_array(value):
         return all(fits(item, schema.get("items"), root) for item in value)
     return True
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """As JSON has it, where true is not 1."""
+    if is_array(a) and is_array(b):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if is_object(a) and is_object(b):
+        return a.keys() == b.keys() and all(_equal(value, b[name]) for name, value in a.items())
+    return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
 def _members_fit(value: dict[str, Any], schema: dict[str, Any], root: dict[str, Any]) -> bool:

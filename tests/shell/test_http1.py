@@ -219,7 +219,7 @@ async def test_Q11_a_gzip_answer_that_was_not_asked_for_is_decoded_once() -> Non
 
 
 async def test_an_encoding_nobody_asked_for_is_a_bad_answer() -> None:
-    async with ScriptedServer(lambda _: [Head(200, {"content-encoding": "br"}), Send(b"..")]) as server:
+    async with ScriptedServer(lambda _: [Head(200, {"content-encoding": "lzma"}), Send(b"..")]) as server:
         upstream = await upstream_for(server)
         with pytest.raises(BadAnswer, match="content-encoding"):
             await upstream.open(CALL)

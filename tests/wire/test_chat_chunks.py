@@ -10,6 +10,7 @@ import pytest
 from router.types import Usage
 from router.wire import CODECS
 from tests.wire.published import events
+from tests.wire.translated import streamed
 from tests.wire.upstreams import chat_stream
 
 CHAT = CODECS["chat"]
@@ -180,3 +181,13 @@ def test_a_chunk_that_cannot_be_written_anew_passes() -> None:
     )
     data = begins + ends + b"data: [DONE]\n\n"
     assert meter.feed(data) == data.replace(b'"stop"', b'"tool_calls"')
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"), [("MAX_TOKENS", "max_tokens"), ("model_length", "max_tokens"), ("SAFETY", "refusal")]
+)
+def test_S15_an_answer_that_was_cut_short_is_so_in_whichever_words(reason: str, stop: str) -> None:
+    stream = chat_stream([call("f", "{}", index=0, id="c")], reason, usage=False)
+    assert told(stream)[-1]["choices"][0]["finish_reason"] == reason
+    found = [e for _, e in events(streamed("messages", "chat", stream))]
+    assert [e["delta"]["stop_reason"] for e in found if e["type"] == "message_delta"] == [stop]

@@ -201,3 +201,10 @@ def test_R01_an_item_has_one_id_in_every_event_whatever_its_server_calls_it(end:
     assert ids == ["m0"] * 6
     assert [item["id"] for item in found[-1]["response"]["output"]] == ["m0"]
     assert (listening.done, listening.deltas) == (True, 2)
+
+
+def test_R01_the_whole_response_has_the_ids_that_its_items_had() -> None:
+    anew = STREAM.replace(b'"id": "msg_0"', b'"id": "new_0"').replace(b'"id": "fc_2"', b'"id": "new_2"')
+    begun, ended = STREAM.split(b"event: response.completed")[0], anew.split(b"event: response.completed")[1]
+    found = [e for _, e in events(meter().feed(begun + b"event: response.completed" + ended))]
+    assert [item["id"] for item in found[-1]["response"]["output"]] == ["rs_0", "msg_0", "fc_1", "fc_2"]

@@ -159,3 +159,9 @@ def test_an_answer_without_any_goes_on_as_it_is(answer: bytes):
     heard.feed(answer)
     assert heard.feed(b"") == answer
     assert heard.mean is None
+
+
+def test_true_is_not_one() -> None:
+    for schema in ({"enum": ["a", 1]}, {"const": 1}, {"const": {"a": [1]}}):
+        assert not any(fits(value, schema, schema) for value in (True, {"a": [True]}))
+    assert fits({"a": [1.0]}, {"const": {"a": [1]}}, {})

@@ -174,3 +174,48 @@ def test_Q07_a_schema_is_closed_for_anthropic_too_and_a_map_stays_open() -> None
     told = chat("messages", response_format=shape)[0]["output_config"]["format"]["schema"]
     assert told["additionalProperties"] is told["properties"]["a"]["additionalProperties"] is False
     assert told["properties"]["m"] == {"type": "object", "properties": {}}
+
+
+@pytest.mark.parametrize("upstream", ["chat", "responses"])
+def test_T05_a_turn_in_several_messages_is_one_where_results_must_follow_their_calls(upstream: Dialect) -> None:
+    def used(call_id: str) -> dict[str, Any]:
+        return {"role": "assistant", "content": [{"type": "tool_use", "id": call_id, "name": "f", "input": {}}]}
+
+    def returned(call_id: str, *more: Any) -> dict[str, Any]:
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call_id, "content": [BLOCK]}, *more]}
+
+    body, _ = messages(
+        upstream, HI, used("a"), used("b"), returned("a"), returned("b", {"type": "text", "text": "go"}), HI
+    )
+    if upstream == "chat":
+        assert [m["role"] for m in body["messages"]] == ["user", "assistant", "tool", "tool", "user", "user"]
+        assert [c["id"] for c in body["messages"][1]["tool_calls"]] == ["a", "b"]
+        assert [p["type"] for p in body["messages"][4]["content"]] == ["text", "image_url", "text", "image_url", "text"]
+    else:
+        kinds = [item["type"] for item in body["input"]]
+        assert kinds == ["message", *["function_call"] * 2, *["function_call_output"] * 2, "message", "message"]
+
+
+def test_T10_a_mark_for_the_cache_on_a_chat_message_goes_to_its_last_part() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body, dropped = chat(
+        "messages",
+        {"role": "system", "content": "s", **mark},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE], **mark},
+        {**call(), **mark},
+        {"role": "tool", "tool_call_id": "c", "content": "r", **mark},
+    )
+    last = [body["system"][-1], *[m["content"][-1] for m in body["messages"]]]
+    assert [block["type"] for block in last] == ["text", "image", "tool_use", "tool_result"]
+    assert all(block["cache_control"] == mark["cache_control"] for block in last)
+    assert dropped == ()
+    assert chat("responses", {**HI, **mark})[1] == ("cache_control",)
+
+
+def test_T15_another_word_for_required_is_understood_and_an_unknown_one_refused() -> None:
+    offered = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+    assert chat("messages", **offered, tool_choice="any")[0]["tool_choice"] == {"type": "any"}
+    assert chat("responses", **offered, tool_choice="any")[0]["tool_choice"] == "required"
+    asked = {"model": "a", "messages": [HI], **offered, "tool_choice": "sometimes"}
+    assert refusal("chat", "messages", asked).param == "tool_choice"
+    assert refusal("responses", "chat", {"model": "a", "input": "q", "tool_choice": "sometimes"}).param == "tool_choice"
