@@ -49,13 +49,24 @@ async def error_status(reply: Reply, deployment: Deployment) -> PointsmanError:
         body = await read_all(reply, ERROR_LIMIT)
     except UpstreamError:
         body = b""
-    kind = UpstreamStatus
-    if status == account.STATUS and account.is_refused(body):
-        kind = AccountRefused
+    kind = AccountRefused if status == account.STATUS and account.is_refused(body) else UpstreamStatus
+    error = kind(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
+    hush(error, deployment)
+    return error
+
+
+def hush(error: UpstreamError, deployment: Deployment) -> None:
+    """Takes the upstream's words from its error where they may speak of our key; they may come with status 200 too."""
+    if not isinstance(error, UpstreamStatus) or not error.body:
+        return
     secret = deployment.api_key.encode()
-    if kind is AccountRefused or status in OUR_FAULT or (len(secret) > 4 and secret in body) or logs.has_secret(body):
-        body = b""
-    return kind(status, dict(reply.headers), body, retry_after_s=retry_after_s(reply.headers))
+    if (
+        error.status in OUR_FAULT
+        or isinstance(error, AccountRefused)
+        or (len(secret) > 4 and secret in error.body)
+        or logs.has_secret(error.body)
+    ):
+        error.body = b""
 
 
 async def no_stream(reply: Reply) -> PointsmanError:
@@ -96,4 +107,5 @@ def _seconds(value: str, unit: int) -> float | None:
 
 def relayed(headers: Mapping[str, str]) -> Headers:
     """The upstream's headers that the client may see, by allowlist."""
-    return [f"{name}: {value}".encode("latin-1") for name, value in headers.items() if name.startswith(RELAYED)]
+    lines = [f"{name}: {value}".encode("latin-1") for name, value in headers.items() if name.startswith(RELAYED)]
+    return [line for line in lines if not logs.has_secret(line)]

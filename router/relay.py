@@ -14,7 +14,7 @@ from time import perf_counter, time
 from msgspec.structs import replace
 
 from router.admission import Place
-from router.answers import USUAL, WHOLE_LIMIT, error_status, estimated, no_stream, read_all, relayed
+from router.answers import USUAL, WHOLE_LIMIT, error_status, estimated, hush, no_stream, read_all, relayed
 from router.config import Deployment, Hedge
 from router.errors import (
     BadAnswer,
@@ -183,6 +183,7 @@ class Relay:
             raise error from None
         except UpstreamError as raised:
             error = raised
+            hush(raised, deployment)
             raise
         finally:
             watch.rest()

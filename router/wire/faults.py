@@ -126,6 +126,8 @@ def _status(code: Any, kind: str, message: str) -> int:
     if isinstance(code, str) and code.isdigit() and 400 <= int(code) < 600:
         return int(code)
     words = f"{code or ''} {kind}"
+    if "api_key" in words:
+        return 401
     if "context_length" in words or overflows(message):
         return 400
     for status, name in ANTHROPIC_TYPES.items():
@@ -136,6 +138,15 @@ def _status(code: Any, kind: str, message: str) -> int:
     if _BUSY.search(words) or _BUSY.search(message):
         return 503
     return 400 if "invalid" in words else 502
+
+
+def failed(answer: bytes) -> bool:
+    """Whether a whole answer of the Responses API says that it failed: as a stream's `response.failed`, it is none."""
+    try:
+        found: Any = decode(answer)
+    except (DecodeError, RecursionError):
+        return False
+    return is_object(found) and found.get("status") == "failed" and is_object(found.get("error"))
 
 
 def lacking(answer: bytes, part: str) -> UpstreamError:

@@ -342,6 +342,8 @@ class ResponsesCodec:
     def mended(self, answer: bytes) -> bytes:
         if answer.find(b'"output"') < 0:
             raise faults.lacking(answer, "output")
+        if answer.find(b'"failed"') >= 0 and faults.failed(answer):
+            raise faults.raised(answer)
         return answer
 
     def error(self, error: PointsmanError, request_id: str) -> bytes:

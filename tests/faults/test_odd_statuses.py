@@ -167,3 +167,19 @@ async def test_the_query_and_the_password_of_an_address_are_sent_and_never_told(
     assert refused.status_code == 404
     assert "s3cret" not in refused.text
     assert "pass" not in refused.text
+
+
+async def test_L07_X06_a_whole_response_that_failed_is_a_failure_and_tells_nothing_of_our_key(tmp_path: Path) -> None:
+    told = {"code": "server_error", "message": "no engine for sk-our-own-key"}
+    failed = {"id": "r", "object": "response", "status": "failed", "output": [], "error": told}
+    done = {"id": "r", "object": "response", "status": "completed", "output": [], "error": None, "x": "failed"}
+    body = {"model": "auto", "input": "x"}
+    async with ScriptedServer(said(200, failed)) as a, ScriptedServer(said(200, done)) as b:
+        files = groups({"a": a, "b": b}, APART, ", dialects: [responses]").replace("none", "sk-our-own-key")
+        async with running(tmp_path, files) as rig:
+            reply = await rig.client.post("/v1/responses", json=body, headers={"x-score": "0.1"})
+            assert (reply.status_code, reply.headers["x-pointsman-deployment"]) == (200, "b")
+            b.script = said(200, failed)
+            reply = await rig.client.post("/v1/responses", json=body, headers={"x-score": "0.1"})
+            assert reply.status_code >= 500
+            assert "sk-our" not in reply.text

@@ -11,6 +11,7 @@ import pytest
 
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import (
+    JSON,
     SSE,
     Close,
     Head,
@@ -317,6 +318,42 @@ async def test_X06_the_upstreams_view_of_our_key_never_reaches_the_client(tmp_pa
         assert "canary" not in reply.text
         assert reply.json()["error"]["code"] == "upstream_status"
         assert "req_" in reply.headers["x-pointsman-request-id"]
+
+
+def _in_stream(*before: Step) -> list[Step]:
+    told = {"error": {"code": 401, "message": "Incorrect API key provided: sk-our-own-key"}}
+    return [Head(200, SSE), *before, Send(b"data: " + json.dumps(told).encode() + b"\n\n")]
+
+
+KEY_TOLD_WITH_200: dict[str, list[Step]] = {
+    "in a stream": _in_stream(),
+    "in a stream, after content": _in_stream(Send(chunk({"role": "assistant", "content": "Hel"}))),
+    "not streamed": [
+        Head(200, JSON), Send(b'{"error": {"code": 401, "message": "Incorrect API key provided: sk-our-own-key"}}')
+    ],
+    "of another status": [Head(200, JSON), Send(b'{"error": {"code": 500, "message": "boom at sk-our-own-key"}}')],
+    "half of it": [Head(200, JSON), Send(b'{"error": {"code": "invalid_api_key", "message": "sk-our-***"}}')],
+    "in a header": [
+        Head(200, JSON | {"x-ratelimit-key": "sk-our-own-key"}), Send(b'{"id": "x", "choices": []}')
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", KEY_TOLD_WITH_200)
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+async def test_X06_an_error_with_status_200_tells_nothing_of_our_key_either(
+    tmp_path: Path, path: str, how: str
+) -> None:
+    steps = KEY_TOLD_WITH_200[how]
+    asked = {"input": "x"} if path == "responses" else {"messages": [{"role": "user", "content": "x"}]}
+    body = {"model": "auto", "max_tokens": 9, "stream": how.startswith("in a stream"), **asked}
+    async with ScriptedServer(lambda _: steps) as a:
+        yaml = groups({"a": a}, {"small": ["a"], "large": ["a"]}).replace("none", "sk-our-own-key")
+        async with running(tmp_path, yaml) as rig:
+            reply = await rig.client.post(f"/v1/{path}", json=body, headers={"x-score": "0.1"})
+            assert "sk-our" not in reply.text
+            assert "sk-our" not in str(reply.headers)
+            assert len(reply.content) > 0
 
 
 async def test_H01_H02_no_credential_of_the_client_reaches_an_upstream(tmp_path: Path) -> None:
