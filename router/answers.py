@@ -14,6 +14,7 @@ from router import account, logs
 from router.config import Deployment
 from router.errors import AccountRefused, BadAnswer, PointsmanError, UpstreamError, UpstreamStatus
 from router.exchange import Headers
+from router.refusals import RATE_LIMITS
 from router.seams import Reply
 from router.signals import BYTES_PER_TOKEN
 from router.types import Dialect, Signals, Usage
@@ -24,7 +25,7 @@ WHOLE_LIMIT = 64 * 1024 * 1024  # bytes of one unstreamed answer
 ERROR_LIMIT = 1024 * 1024
 LONGEST_RETRY_S = 86400.0
 OUR_FAULT = (401, 403)  # our key or our plan with the provider; nothing the client can mend
-RELAYED = ("x-ratelimit-", "anthropic-ratelimit-", "retry-after")
+RELAYED = (*RATE_LIMITS, "retry-after")
 # What most answers have beside them, which is not passed on.
 USUAL = frozenset(("content-type", "content-length", "transfer-encoding", "connection", "date", "server"))
 

@@ -22,6 +22,10 @@ from router.types import Dialect, Outcome
 from router.wire import faults
 
 RETRY_LATER = frozenset((429, 498, 503, 529))
+RATE_LIMITS = (
+    "x-ratelimit-",
+    "anthropic-ratelimit-",
+)  # upstreams' headers that clients read, of answers and errors alike
 
 
 def outcome_of(error: PointsmanError, partial: bool) -> Outcome:
@@ -58,7 +62,8 @@ def upstreams_own(error: UpstreamStatus, ours: bytes, dialect: Dialect, *, alike
 
 
 def error_headers(error: PointsmanError) -> Headers:
-    """Content type, and Retry-After where it is known, rounded up as the header counts whole seconds."""
+    """Content type, what an upstream says of its limits, and Retry-After where it is known, rounded up as the header
+    counts whole seconds."""
     headers: Headers = [b"content-type: application/json"]
     if isinstance(error, Unauthorized):
         headers.append(b"www-authenticate: Bearer")
@@ -69,4 +74,7 @@ def error_headers(error: PointsmanError) -> Headers:
         headers.append(b"retry-after: %d" % max(1, -(-wait_s // 1)))
         if isinstance(error, UpstreamStatus) and "retry-after-ms" in error.headers:
             headers.append(b"retry-after-ms: %d" % (wait_s * 1000))
+    if isinstance(error, UpstreamStatus) and fault_of(error) != "key":
+        told = [f"{name}: {value}" for name, value in error.headers.items() if name.startswith(RATE_LIMITS)]
+        headers += [line.encode("latin-1") for line in told]
     return headers

@@ -69,6 +69,22 @@ async def test_H03_an_error_of_any_shape_has_that_of_the_dialect_that_was_called
     assert told.get("type") == ("error" if client == "messages" else None)
 
 
+@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_H03_the_limits_of_an_upstream_are_told_with_its_refusal_and_nothing_else_of_its_headers(
+    tmp_path: Path, client: Dialect, stream: bool
+) -> None:
+    limits = {"x-ratelimit-remaining-requests": "0", "anthropic-ratelimit-tokens-reset": "2026-01-01T00:00:00Z"}
+    head = Head(429, {**JSON, **limits, "retry-after": "7", "set-cookie": "a=b", "x-request-id": "theirs"})
+    steps = [head, Send(b'{"error": {"message": "slow down"}}')]
+    reply = await answered(tmp_path, client, client, steps, stream=stream)
+    assert {name: reply.headers.get(name) for name in limits} == limits
+    assert reply.headers.get_list("retry-after") == ["7"]
+    assert not {"set-cookie", "x-request-id"} & {*reply.headers}
+    key = await answered(tmp_path, client, client, [Head(401, {**JSON, **limits}), Send(b"{}")])
+    assert (key.status_code, set(limits) & {*key.headers}) == (502, set())
+
+
 @pytest.mark.parametrize("client", ["chat", "messages"])
 async def test_S19_a_messages_stream_that_breaks_off_has_cost_what_came_of_it(tmp_path: Path, client: Dialect) -> None:
     deltas = [{"type": "text_delta", "text": f"w{i} "} for i in range(10)]
