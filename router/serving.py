@@ -306,7 +306,7 @@ def listener(app: Any, drain_s: float) -> Listener:
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="warning",
+        log_level="error",  # it warns of every request that is no HTTP: strangers could fill the log
         access_log=False,
         server_header=False,
         date_header=False,

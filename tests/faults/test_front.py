@@ -39,6 +39,25 @@ async def said(port: int, *pieces: bytes, gap_s: float = 0.02) -> bytes:
     return bytes(got)
 
 
+async def test_what_is_no_http_is_refused_and_fills_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with (
+        ScriptedServer(chat("hi")) as a,
+        running(tmp_path, groups({"a": a}, {"small": ["a"], "large": ["a"]})) as rig,
+    ):
+        for sent in (
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01",
+            b"GET / HTTP/1.1\r\na\x00: b\r\n\r\n",
+        ):
+            for _ in range(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+                writer.write(sent)
+                assert (await reader.read(12)) == b"HTTP/1.1 400"
+                writer.close()
+        assert (await rig.ask()).status_code == 200
+    assert not [line for line in caplog.records if line.name.startswith("uvicorn")]
+
+
 async def test_a_head_without_end_is_refused_with_431_and_the_connection_closed(tmp_path: Path) -> None:
     async with (
         ScriptedServer(chat("hi")) as a,
