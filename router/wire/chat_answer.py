@@ -94,7 +94,9 @@ class Reader:
     def pieces(self, chunk: dict[str, Any]) -> list[Piece]:
         """The pieces of a chunk, or of a whole answer, whose choices hold a `message`."""
         out: list[Piece] = []
-        if not self._started:
+        if not self._started and any(
+            chunk.get(field) for field in ("id", "model", "choices")
+        ):  # else Azure's of filters
             self._started = True
             out.append(
                 Start(id=text(chunk.get("id")), model=text(chunk.get("model")), created=count(chunk.get("created")))

@@ -51,8 +51,9 @@ CALL_LIMIT = 40  # characters of a call's id in OpenAI's API; other servers' ids
 def read(body: dict[str, Any], target: Dialect) -> Conversation:
     """A chat body as a conversation. Raises `BadRequest` for what `target` cannot be told."""
     said = Conversation(messages=[], stream=body.get("stream") is True)
+    nameless: list[str] = []
     for at, message in enumerate(body_objects(body.get("messages"), "messages")):
-        said.messages.append(_message(message, f"messages[{at}]", said, target))
+        said.messages.append(_with_ids(_message(message, f"messages[{at}]", said, target), at, nameless))
     limits = [n for n in (count(body.get("max_completion_tokens")), count(body.get("max_tokens"))) if n is not None]
     said.max_tokens = min(limits) if limits else None
     stop = body.get("stop")
@@ -80,7 +81,7 @@ def _message(message: dict[str, Any], where: str, said: Conversation, target: Di
     parts = _content(message.get("content"), f"{where}.content", said, target)
     if role in ("tool", "function"):
         kept = returned(parts, f"{where}.content", target)
-        call = text(message.get("tool_call_id")) or f"call_{text(message.get('name'))}"
+        call = text(message.get("tool_call_id")) or f"{_NAMELESS}{text(message.get('name'))}"
         return Message(role="user", parts=(ToolOutput(id=call, parts=kept, cache=message.get("cache_control")),))
     if role == "assistant":
         if message.get("audio"):
@@ -96,6 +97,21 @@ def _message(message: dict[str, Any], where: str, said: Conversation, target: Di
     if (cache := message.get("cache_control")) is not None and parts and isinstance(parts[-1], Cached):
         parts[-1] = replace(parts[-1], cache=cache)  # on the message, as litellm has it
     return Message(role=role, parts=saying(role, parts, f"{where}.content", target))
+
+
+_NAMELESS = "call_"
+
+
+def _with_ids(message: Message, at: int, nameless: list[str]) -> Message:
+    """The message with ids for calls that their server gave none, and for what they returned, in their order."""
+    parts = list(message.parts)
+    for n, part in enumerate(parts):
+        if isinstance(part, ToolUse) and not part.id:
+            nameless.append(f"{_NAMELESS}{at}_{n}")
+            parts[n] = replace(part, id=nameless[-1])
+        elif isinstance(part, ToolOutput) and part.id == _NAMELESS and nameless:
+            parts[n] = replace(part, id=nameless.pop(0))
+    return replace(message, parts=tuple(parts))
 
 
 def _content(content: Any, where: str, said: Conversation, target: Dialect) -> list[Part]:

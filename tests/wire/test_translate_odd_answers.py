@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from router.types import Dialect
+from tests.wire.published import events
 from tests.wire.translated import EXPECTED, buffered, chat, content, rebuilt, streamed
 from tests.wire.upstreams import ANSWERS, chat_stream, event
 
@@ -59,3 +60,10 @@ def test_T09_a_thought_among_the_parts_of_what_is_said_is_a_thought(client: Dial
     assert chat("messages", {"role": "user", "content": "q"}, {"role": "assistant", "content": parts})[1] == (
         "thinking",
     )
+
+
+def test_a_chunk_of_filters_before_the_answer_does_not_name_it() -> None:
+    filters = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": [{"prompt_index": 0}]}
+    stream = b"data: %b\n\n" % json.dumps(filters).encode() + chat_stream([{"content": "x"}])
+    response = events(streamed("responses", "chat", stream))[-1][1]["response"]
+    assert (response["id"], response["model"], response["created_at"]) == ("resp_u1", "m-up", 1700)

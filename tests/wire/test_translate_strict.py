@@ -219,3 +219,15 @@ def test_T15_another_word_for_required_is_understood_and_an_unknown_one_refused(
     asked = {"model": "a", "messages": [HI], **offered, "tool_choice": "sometimes"}
     assert refusal("chat", "messages", asked).param == "tool_choice"
     assert refusal("responses", "chat", {"model": "a", "input": "q", "tool_choice": "sometimes"}).param == "tool_choice"
+
+
+def test_T05_calls_that_their_server_gave_no_ids_have_them_where_they_are_demanded() -> None:
+    one = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+    used = {"role": "assistant", "content": None, "tool_calls": [{**one, "id": ""}, {**one, "id": ""}]}
+    results = [{"role": "tool", "tool_call_id": "", "content": c} for c in "ab"]
+    body, _ = chat("messages", HI, used, *results, HI, used, *results)
+    ids = [b["id"] for m in body["messages"] for b in m["content"] if b["type"] == "tool_use"]
+    returned = [b["tool_use_id"] for m in body["messages"] for b in m["content"] if b["type"] == "tool_result"]
+    assert ids == returned
+    assert len({*ids}) == 4
+    assert all(ids)
