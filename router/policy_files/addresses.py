@@ -37,6 +37,17 @@ def unusable_url(url: str) -> str | None:
         return "has a port or an address in [ ] that cannot be; write http://HOST:PORT/v1, with a port from 1 to 65535"
 
 
+def unusable_store(url: str) -> str | None:
+    """What keeps a Redis from being found at a URL that begins as one; None where nothing does."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme == "unix" or (parts.port != 0 and re.fullmatch("/?[0-9]*", parts.path)):
+            return None
+    except ValueError:
+        pass
+    return "has a port or a database that cannot be; write redis://HOST:PORT/0, with the number of a database"
+
+
 def check_key(document: Document, path: Path, key: str) -> Iterator[Mistake]:
     """Mistakes in a key to send."""
     if not key:

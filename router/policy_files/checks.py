@@ -247,6 +247,8 @@ def check_store(document: Document) -> Iterator[Mistake]:
         yield document.mistake(
             ("store",), f"must begin with {', '.join(_STORES)}; leave it out to keep state in memory"
         )
+    elif isinstance(store, str) and (wrong := addresses.unusable_store(store)):
+        yield document.mistake(("store",), wrong)
 
 
 def _check_bands(document: Document, path: Path, rule: ScoreRule) -> Iterator[Mistake]:

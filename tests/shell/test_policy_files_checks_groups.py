@@ -105,6 +105,12 @@ GROUPS_FILES = {
     ),
     "a name inside": (ONE + "{upstream: local, ^name: b}", "deployments.a.name", "the key above is the name"),
     "a word for a deployment": (ONE + "^local", "deployments.a", "must be a mapping"),
+    "a store at a port beyond all ports": (
+        "version: 1\nstore: ^redis://h:99999/0\n" + ONE.partition("\n")[2] + "{upstream: local}", "store", "a port"
+    ),
+    "a store whose database is a word": (
+        "version: 1\nstore: ^redis://h:6379/cache\n" + ONE.partition("\n")[2] + "{upstream: local}", "store", "database"
+    ),
     "an odd store": (
         "version: 1\nstore: ^memcached://h\n" + ONE.partition("\n")[2] + "{upstream: local}", "store", "redis://"
     ),
