@@ -15,8 +15,6 @@ from router.policy_files.positions import MAX_BYTES
 Stamp = tuple[int, ...]
 
 GROUPS, SCORERS, KEYS = "groups.yaml", "scorers.yaml", "keys.yaml"
-
-
 TRIES = 5  # of reading a directory while it is written
 
 

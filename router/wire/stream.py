@@ -52,7 +52,9 @@ class PassMeter:
             last = self._careful(rest + b"\n\n", 0, lenient=True)
         if self.done:
             return last
-        return last + self._finish()
+        tail = last + self._finish()
+        self.done = True
+        return tail
 
     def _careful(self, run: bytes, passed: int, *, lenient: bool = False) -> bytes:
         kept = [run[:passed]]

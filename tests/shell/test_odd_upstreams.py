@@ -11,7 +11,7 @@ import pytest
 
 from router.types import Dialect
 from router.upstreams.scripted_server import ScriptedServer
-from router.upstreams.scripts import JSON, SSE, Head, Reset, Send, Step, Wait
+from router.upstreams.scripts import JSON, SSE, Head, Reset, Send, Step, Wait, chunk
 from tests.support.dialects import DIALECTS, ONE_GROUP, body_of, config, listed, post
 from tests.support.rig import Rig, running
 from tests.wire.upstreams import messages_stream
@@ -94,6 +94,18 @@ async def test_S19_a_messages_stream_that_breaks_off_has_cost_what_came_of_it(tm
     assert (record.outcome, record.partial) == ("upstream_truncated", True)
     assert (record.usage.input, record.usage.output, record.usage.cached) == (20, 10, 5)
     assert record.cost == pytest.approx((20 * 1 + 10 * 2) / 1e6)
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+async def test_S19_the_count_of_a_whole_stream_holds_where_it_ends_without_done(
+    tmp_path: Path, client: Dialect
+) -> None:
+    words = [Send(chunk({"role": "assistant", "content": "a"})) for _ in range(5)]
+    usage = {"id": "x", "choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": 2}}
+    end = [Send(chunk({}, "stop")), Send(f"data: {json.dumps(usage)}\n\n".encode())]
+    record = await answered(tmp_path, client, "chat", [Head(200, SSE), *words, *end], newest, stream=True)
+    assert (record.outcome, record.partial) == ("ok", False)
+    assert (record.usage.input, record.usage.output, record.usage.estimated) == (4, 2, False)
 
 
 @pytest.mark.parametrize("client", ["chat", "messages"])
