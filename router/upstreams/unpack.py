@@ -40,27 +40,32 @@ class Zlib:
 
     @property
     def pending(self) -> bool:
-        return self._decoder is not None and bool(self._tail)
+        return len(self._tail) > (1 if self._decoder is None else 0)  # one byte alone begins nothing
 
     def unpack(self, data: bytes) -> bytes:
         data, self._tail = self._tail + data, b""
-        decoder = self._decoder
-        if decoder is None:
-            if len(data) < 2 or (self.whole and not data.startswith(_GZIP)):  # what follows the last one is nobody's
-                self._tail = data[:1]
-                return b""
-            zlibs = data.startswith(_GZIP) or (data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0)
-            decoder = self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 32 if zlibs else -zlib.MAX_WBITS)
-            self.whole = False
-        try:
-            out = decoder.decompress(data, STEP)
-        except zlib.error as error:
-            raise ValueError(str(error)) from error
-        self._tail = decoder.unconsumed_tail
-        if decoder.eof:
-            self.whole, self._decoder = True, None
-            return out + self.unpack(decoder.unused_data)
-        return out
+        out: list[bytes] = []
+        left = STEP
+        while left > 0:
+            decoder = self._decoder
+            if decoder is None:
+                if len(data) < 2 or (self.whole and not data.startswith(_GZIP)):
+                    data = data[:1]  # what follows the last one is nobody's
+                    break
+                zlibs = data.startswith(_GZIP) or (data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0)
+                decoder = self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 32 if zlibs else -zlib.MAX_WBITS)
+                self.whole = False
+            try:
+                out.append(decoder.decompress(data, left))
+            except zlib.error as error:
+                raise ValueError(str(error)) from error
+            left -= len(out[-1])
+            if not decoder.eof:
+                data = decoder.unconsumed_tail
+                break
+            self.whole, self._decoder, data = True, None, decoder.unused_data
+        self._tail = data
+        return b"".join(out)
 
 
 class Brotli:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from router.upstreams.scripted_server import ScriptedServer
 from router.upstreams.scripts import JSON, SSE, Head, Send, Wait
-from router.upstreams.unpack import unpacker
+from router.upstreams.unpack import STEP, unpacker
 from tests.support.dialects import ONE_GROUP, body_of, config, listed, post
 from tests.support.rig import running
 from tests.wire.upstreams import chat_stream
@@ -49,6 +49,16 @@ def unpacked(encoding: str, data: bytes, size: int) -> tuple[bytes, bool]:
 def test_any_pieces_give_the_same(name: str, words: bytes, size: int) -> None:
     encoding, pack = PACKERS[name]
     assert unpacked(encoding, pack(words * 40), size) == (words * 40, True)
+
+
+def test_many_files_at_once_are_no_deeper_than_one_and_come_in_steps() -> None:
+    packed = gzip.compress(b"") * 5000 + gzip.compress(b"x" * 200_000) * 9
+    assert unpacked("gzip", packed, len(packed)) == (b"x" * 1_800_000, True)
+    decoder = unpacker("gzip")
+    assert decoder is not None
+    assert len(decoder.unpack(packed)) <= STEP
+    while decoder.pending:
+        assert len(decoder.unpack(b"")) <= STEP
 
 
 @each
